@@ -62,7 +62,7 @@ class Question(Record):
 
     @property
     def full_answer(self) -> str:
-        """The first `enough` facts of the reference; the whole reference where `enough` is None."""
+        """The first `enough` facts of the reference; the whole reference if `enough` is None."""
         if self.enough is None:
             return self.answer
         return ("；" if self.lang == "zh" else "; ").join(facts_of(self.answer)[: self.enough])
@@ -131,7 +131,7 @@ class Usage(Record):
 
     @property
     def described(self) -> str:
-        """The cost in words: requests, prompt + completion tokens, and US dollars where the price is known."""
+        """The cost in words: requests, prompt + completion tokens, and US dollars if the price is known."""
         price = "" if self.cost_usd is None else f", {self.cost_usd:.2f} US dollars"
         return f"{self.requests} requests, {self.prompt_tokens} + {self.completion_tokens} tokens{price}"
 

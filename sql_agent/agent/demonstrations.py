@@ -14,7 +14,7 @@ from sql_agent.schemas import Lang, QueryAnswer, Question
 from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
-# The thoughts of a demonstration: before its first statement, before each further one, and before the answer.
+# The thoughts in a demonstration: before the first statement, before each further statement, before the answer.
 _THOUGHTS: Mapping[Lang, tuple[str, str, str]] = {
     "en": ("I look this up in the database.", "That does not settle it. I query again.", "Now I can answer."),
     "zh": ("先查数据库。", "还没有查清，再查一次。", "可以回答了。"),
@@ -54,7 +54,7 @@ Demonstrate = Callable[[int, Question, Task, Database, Settings], Demonstration]
 def demonstrate(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
     """Return a demonstration of the workflow of `settings` for a question with gold SQL.
 
-    `number` is the index of the demonstration; it selects the demonstrated role and mistake.
+    `number` is the index of the demonstration, which selects the role and the mistake.
     """
     shown = _DEMONSTRATE[settings.agent.workflow](number, question, task, database, settings)
     first, again, last = _THOUGHTS[question.lang]

@@ -44,7 +44,7 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order of
     http_client: DefaultAsyncHttpxClient | None = None,
     observer: QueryObserver | None = None,
 ) -> RolloutRecord:
-    """Run the agent on `question` and grade its answer; without a `judge` the record's `reward` is None.
+    """Run the agent on `question` and grade the answer. Without a `judge`, the record's `reward` is None.
 
     A failure of the model (unknown tool, malformed call, too many turns, context overflow) is an outcome. A failure of
     the judge, the endpoint or the database sets `dropped`. Rollouts can share the connections of one `http_client`;
@@ -144,7 +144,7 @@ async def _run_workflow(session: AgentSession) -> tuple[str, Outcome]:
 
 
 def _model_failure(message: str) -> Outcome:
-    """Return the outcome of a ModelBehaviorError; openai-agents distinguishes its kinds only by the message."""
+    """Return the outcome of a ModelBehaviorError, whose kinds differ only in the message."""
     if "not found in agent" in message:
         return Outcome.UNKNOWN_TOOL
     if "no assistant text" in message:

@@ -100,7 +100,7 @@ def _kept(sql: str) -> str:
 
 
 def _with_hint(answer: QueryAnswer, *, before: str = "", behind: str = "") -> QueryAnswer:
-    """Return `answer` with the texts `before` and `behind` added to its hint."""
+    """Return `answer` with `before` and `behind` added at the start and end of the hint."""
     own = answer.error.hint if answer.error is not None else answer.hint
     hint = "; ".join(part for part in (before, own, behind) if part)
     if answer.error is not None:

@@ -1,4 +1,4 @@
-"""Open models, ask one of them a question, and report each query, its rows and the answer while the agent runs."""
+"""Open models, ask a model a question, and report queries, rows and the answer as events while the agent runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve the agent as an OpenAI-compatible endpoint: a chat completion is the answer to its last user message."""
+"""Serve the agent as an OpenAI-compatible endpoint: a chat completion answers the last user message."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class AgentEndpoint:
         }
 
     def _streamed(self, answered: Answered) -> Response:
-        """Return the whole answer as one chunk of a stream, because an answer is known only at its end."""
+        """Return the whole answer as one chunk of a stream, because the agent does not stream answers."""
         delta = {"role": "assistant", "content": answered.answer}
         chunk = self._object("chat.completion.chunk", {"delta": delta, "finish_reason": "stop"})
         body = f"data: {json.dumps(chunk, ensure_ascii=False)}\n\ndata: [DONE]\n\n"

@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
-    """Ask one model, and return its settings."""
+    """Ask one model the questions, and return the model's settings."""
     model = find_model(_model_of(arguments), None, arguments.overrides, arguments.flags, ui)
     settings = model.settings
     if arguments.questions and "lang" not in settings.model_fields_set:

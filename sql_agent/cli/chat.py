@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui) -> Iterator[ChatModel]:
-    """Serve the model `named` inside the context, with its database open. Raises as `find_model` does."""
+    """Serve the model `named`, and open the database, inside the context. Raises the errors of `find_model`."""
     found = find_model(named, None, overrides, flags, ui)
     with slow_imports():  # before the first question, which would wait for it
         import_module("sql_agent.agent.rollout")
@@ -137,7 +137,7 @@ def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:
 
 
 def _examples(task: Task, settings: Settings) -> list[str]:
-    """Return example questions; none where the task has no question file for this database."""
+    """Return example questions; [] if the task has no question file for the database."""
     try:
         questions = task.questions(settings, "val")
     except (ConfigError, DataError):

@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(check: Callable[[], Finding]) -> Finding:
-    """Run one check; an exception is a failed check, so that the other checks still run."""
+    """Run one check. An exception becomes a failed check, so that the next checks still run."""
     try:
         return check()
     except SqlAgentError as error:
@@ -184,7 +184,7 @@ def check_store() -> Finding:
             await server.stop()
 
     agl.setup_logging("ERROR")
-    # uvicorn would print its start-up lines between the checks.
+    # Without the filter, uvicorn prints start-up lines between the checks.
     logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
     fine = asyncio.run(round_trip())
     return Finding("a rollout was stored and read back", "ok" if fine else "fail", BASE_INSTALL)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sql_agent.database import Source
 
 NOT_ADVICE = "For research on retrieval, not medical advice."
-# A URL with a password belongs in a variable: every user of a machine can list the arguments of its processes.
+# A URL with a password is given as a variable, because every user of a machine can list process arguments.
 SERVER = "mysql+pymysql://USER@HOST/DATABASE, or env:NAME for the URL in that variable"
 DATABASE = f"SQLite file, {SERVER}"
 TASK_FLAGS = {
@@ -111,7 +111,7 @@ def leave(code: int) -> NoReturn:
     try:
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # None where the caller closed it
+            if stream is not None:  # None if the caller closed the stream
                 stream.flush()
     except OSError:  # the reader of the pipe has ended
         code = code or 2
@@ -149,7 +149,7 @@ def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, st
     for flag, name in flags.items():
         field = FIELDS[name]
         choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else None
-        types = (field.annotation, *get_args(field.annotation))  # the second where None is possible, too
+        types = (field.annotation, *get_args(field.annotation))  # all types of a union with None
         kind = "N" if int in types else "PATH" if Path in types else "TEXT"
         default = as_text(field.default) if field.default is not None else ""
         parser.add_argument(

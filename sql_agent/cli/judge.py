@@ -187,7 +187,7 @@ def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[An
 
 
 def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Source]]:
-    """Return question files, each with its database: those of the command line, else the task's test questions."""
+    """Return pairs of question file and database, from the command line or else the task's test questions."""
     for flag, given in (("--db", arguments.db), ("--mapping", arguments.mapping)):
         if given and not arguments.questions:
             raise ConfigError(f"{flag} without --questions", hint="give the file of questions with --questions")

@@ -83,7 +83,7 @@ def _find(
 def known_models(runs_dir: Path) -> list[str]:
     """Return names for `find_model`: the model of OPENAI_MODEL, and the runs in `runs_dir` with their checkpoints.
 
-    The last run comes first; the name of a run means its last checkpoint.
+    The newest run comes first. The name of a run stands for its last checkpoint.
     """
     given = EndpointSettings()
     names = [given.model] if given.base_url and given.model else []
@@ -124,9 +124,9 @@ def describe_local(settings: Settings) -> str:
 
 @contextmanager
 def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
-    """Serve `model` inside the context, with vLLM where this machine has a GPU and vLLM, else on the CPU.
+    """Serve `model` inside the context, with vLLM if this machine has a GPU and vLLM, else on the CPU.
 
-    The embedded model is served after `sft.steps` steps of supervised fine-tuning, other models as they are.
+    The embedded model is first fine-tuned for `sft.steps` steps; other models are served unchanged.
     """
     settings = model.settings
     if model.remote:

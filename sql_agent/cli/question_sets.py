@@ -26,9 +26,9 @@ OnOverlap = Literal["refuse", "drop", "allow"]
 def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], dict[str, list[Question]]]:
     """Return the training questions, and the validation questions by the name of their set.
 
-    TEMPLATE has questions of the validation file, NATURAL those of the task's benchmark, evenly over its types, unless
-    `leaves_out_natural`. An empty set is left out. Raises ConfigError when a validation question is also a training
-    question, or when two validation questions have the same id.
+    TEMPLATE has questions of the validation file. NATURAL has questions of the task's benchmark, evenly over its types,
+    unless `leaves_out_natural`. An empty set is left out. Raises ConfigError when a validation question is also a
+    training question, or when two validation questions have the same id.
     """
     train, template = task.questions(settings, "train"), task.questions(settings, "val")
     count = 0 if leaves_out_natural(settings, task) else settings.data.natural_questions
@@ -55,7 +55,7 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], di
 def leaves_out_natural(settings: Settings, task: Task) -> bool:
     """Return whether the task's benchmark is left out of validation, because the run's database is on a server.
 
-    The benchmark is about SQLite files: its prompts and statements are in another dialect than those of training.
+    The benchmark is about SQLite files, so its prompts and statements use another dialect than training.
     """
     asked = bool(settings.data.natural_questions and task.natural_questions(settings.lang))
     on_server = settings.agent.tool != "mcp" and isinstance(task.database_source(settings), ServerAddress)
@@ -65,9 +65,9 @@ def leaves_out_natural(settings: Settings, task: Task) -> bool:
 def question_sets(
     files: Sequence[Path], mapping: Path | None, count: int | None, task: Task, settings: Settings
 ) -> Sets:
-    """Return the questions of `files` by set, else those of the test split and the natural benchmark.
+    """Return the questions of `files`, or else of the test split and the natural benchmark, keyed by set name.
 
-    With `count`, each set is cut to that number of questions, evenly over its types. Raises ConfigError and DataError.
+    With `count`, each set is cut to that number of questions, evenly over its types. Raises ConfigError or DataError.
     """
     if files:
         columns = ColumnMapping.load(mapping) if mapping else None

@@ -28,7 +28,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until Ctrl-C and return 0. Raises as `find_model` does."""
+    """Serve until Ctrl-C and return 0. Raises the errors of `find_model`."""
     parser = argparse.ArgumentParser(prog="sql-agent serve", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("model", metavar="MODEL", help="the model of the agent")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="any setting")

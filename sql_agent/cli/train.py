@@ -142,7 +142,7 @@ def _inputs(plan: Plan) -> dict[str, str]:
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
     """Run the rollouts that the algorithm in another terminal puts into `store`; return the exit code."""
     check_opentelemetry()
-    # The algorithm sends the settings that decide a rollout; the settings here are those of this host.
+    # The algorithm sends the settings that affect rollouts. The settings loaded here apply to this host.
     own = load_settings(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
     with slow_imports():
         from sql_agent.training import run  # noqa: PLC0415  slow, so after the settings
@@ -245,7 +245,7 @@ def say_finished(plan: Plan, log: RunLog, ui: Ui, report: Path | None) -> None:
 
 
 def say_whether_learned(log: RunLog, ui: Ui) -> None:
-    """Print whether the run learned; GRPO has no gradient where all rewards of a group are equal."""
+    """Print whether the run learned. GRPO has no gradient if the rewards within each group are equal."""
     steps = list(run_lines(log.folder / METRICS))
     if any(step.get("groups/informative") for step in steps):
         ui.say(f"The run ended well: {len(steps)} step{'' if len(steps) == 1 else 's'}.")
@@ -270,7 +270,7 @@ def show_trace(plan: Plan, ui: Ui) -> None:
     asked = f"{remote.model} at {remote.base_url}" if remote else describe_local(settings)
     ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
     with slow_imports():
-        from sql_agent.training.dev import trace_rollouts  # noqa: PLC0415  takes seconds
+        from sql_agent.training.dev import trace_rollouts  # noqa: PLC0415  slow to import
 
     with plan.task.databases(settings) as databases:
         model = served(ChosenModel(asked, settings, remote), databases, ui)

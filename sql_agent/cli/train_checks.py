@@ -1,4 +1,4 @@
-"""Check before a training run that this host can run it and that its settings fit together."""
+"""Check, before training, that this host meets the requirements and that no setting contradicts another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl import config as verl_config
 
 _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
-_TRAINED_BYTES = 18  # per parameter in memory: the same, its gradient, and a bf16 copy for sampling
+_TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling
 _FILES_PER_ROLLOUT = 4  # connections to the proxy, the store, the judge, and one to spare
 _FILES = 256  # open files of a process without rollouts
 

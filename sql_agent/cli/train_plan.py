@@ -96,7 +96,7 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
     if backend == "verl":
         defaults = verl_defaults(given.task, npu=trains_on_npu(given))
     elif arguments.ci_fast:
-        preset["data.natural_questions"] = 0  # on a CPU they would take longer than the step
+        preset["data.natural_questions"] = 0  # on a CPU, natural questions take longer than the training step
     if backend == "local" and (arguments.ci or arguments.ci_fast) and _is_recipe_run(given):
         defaults = [_LAPTOP]
         preset.pop("train.steps", None)  # laptop.toml gives the steps

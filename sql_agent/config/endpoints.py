@@ -24,7 +24,7 @@ class _FromEnvironment(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Treat an empty variable as unset, also where `.env` sets it."""
+        """Treat an empty variable as unset, in the environment and in `.env`."""
         return {name: value for name, value in values.items() if value != ""}
 
 
@@ -69,7 +69,7 @@ class ChatSettings(_FromEnvironment):
 
     token: SecretStr | None = _variable(
         "CHAT_TOKEN",
-        description="token of `sql-agent chat --web` and `sql-agent serve`; empty: a new one at each start",
+        description="token of `sql-agent chat --web` and `sql-agent serve`; empty: a new token at each start",
     )
 
 
@@ -103,7 +103,7 @@ class EndpointSettings(_FromEnvironment):
         description="URL of a model for `sql-agent ask`, `chat` and `evaluate`, ending in /v1; empty: a local model",
     )
     api_key: SecretStr | None = _variable("OPENAI_API_KEY", description="API key of that model, if it needs one")
-    model: str | None = _variable("OPENAI_MODEL", description="name of the model there; required with a URL")
+    model: str | None = _variable("OPENAI_MODEL", description="name of the model at OPENAI_API_BASE; required with it")
 
     def endpoint(self, model: str, temperature: float) -> ModelEndpoint:
         """Return the endpoint of the model named `model` at `base_url`, which must be set."""
@@ -118,7 +118,8 @@ class AglSettings(_FromEnvironment):
         "AGL_CURRENT_ROLE", description="role of `sql-agent train` in a run: algorithm, runner or both; empty: both"
     )
     managed_store: str | None = _variable(
-        "AGL_MANAGED_STORE", description="1: the run makes its own store; 0: it uses that of --external-store-address"
+        "AGL_MANAGED_STORE",
+        description="1: the run makes its own store; 0: it uses the store at --external-store-address",
     )
 
 
@@ -127,8 +128,10 @@ class AgentOpsSettings(_FromEnvironment):
 
     api_key: SecretStr | None = _variable("AGENTOPS_API_KEY", description="API key of AgentOps; empty: sends nothing")
     api_endpoint: str = _variable(
-        "AGENTOPS_API_ENDPOINT", default="https://api.agentops.ai", description="URL for logging in"
+        "AGENTOPS_API_ENDPOINT", default="https://api.agentops.ai", description="login URL of AgentOps"
     )
     exporter_endpoint: str = _variable(
-        "AGENTOPS_EXPORTER_ENDPOINT", default="https://otlp.agentops.ai/v1/traces", description="URL that takes spans"
+        "AGENTOPS_EXPORTER_ENDPOINT",
+        default="https://otlp.agentops.ai/v1/traces",
+        description="trace URL of AgentOps",
     )

@@ -86,7 +86,7 @@ class DataSettings(Section):
 
 
 class SpiderSettings(Section):
-    """The task `spider`: questions about many SQLite databases, answered with SQL and graded by its result."""
+    """The task `spider`: questions about SQLite databases, answered with SQL and graded by the result of the SQL."""
 
     data_dir: Path | None = Field(
         None, description="folder with database/NAME/NAME.sqlite and the questions, JSON or parquet, in Spider's layout"
@@ -266,11 +266,11 @@ class TrainSettings(Section):
     )
     max_grad_norm: PositiveNumber = Field(1.0, description="L2 norm to which larger gradients are scaled down")
     save_every: Positive = Field(5, description="steps between two checkpoints")
-    keep_checkpoints: Positive = Field(2, description="checkpoints that are kept, the newest ones")
+    keep_checkpoints: Positive = Field(2, description="number of newest checkpoints that are kept")
 
 
 class SftSettings(Section):
-    """Supervised fine-tuning on the gold SQL of the training questions, before GRPO; its result is cached on disk."""
+    """Supervised fine-tuning on the gold SQL of the training questions, before GRPO. The result is cached on disk."""
 
     steps: NotNegative = Field(16, description="optimizer steps; 0: GRPO starts from the model as it is")
     batch: Count = Field(8, description="demonstrations per step; task types in proportion to the file")
@@ -345,7 +345,7 @@ class Settings(Section):
     """The task, the model, the backend and the folder of results. `load_settings` builds this."""
 
     lang: Lang = Field(
-        "en", description="language of the sample database (used when no other is named) and of the natural questions"
+        "en", description="language of the natural questions and of the sample database (used if no database is given)"
     )
     task: str = Field("medical", description="medical, spider, NAME.toml, or package.module:NAME for your own Task")
     model: str = Field("", description="Hugging Face folder or id; empty: the embedded SmolLM2-135M-Instruct")

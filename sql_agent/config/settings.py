@@ -190,7 +190,7 @@ def toml_source(path: Path) -> Source:
 
 
 def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """Parse `["train.lr=1e-5", "lang=zh"]`; the last value of a name wins. Values stay text."""
+    """Parse `["train.lr=1e-5", "lang=zh"]`; the last value of a name counts. Values stay text."""
     result: dict[str, str] = {}
     for item in overrides:
         name, equals, value = item.partition("=")
@@ -253,7 +253,7 @@ def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence
 
 
 def _suggestion(source: Source, name: str) -> str:
-    """Suggest settings with a name like `name`, else list the settings of its section."""
+    """Return a hint with settings that are named like `name`, else with all settings of the section."""
     name = ".".join(name.split(".")[:2])
     section, _, last = name.rpartition(".")
     same = [known for known in FIELDS if known.rpartition(".")[2] == last]
@@ -265,7 +265,7 @@ def _suggestion(source: Source, name: str) -> str:
 
 
 def _listing(section: str) -> str:
-    """Return the command that lists the settings of `section`, or all settings where there is no such section."""
+    """Return the command that lists the settings of `section`, or all settings if there is no such section."""
     return f"see `sql-agent settings {section}`" if section in (GENERAL, *SECTIONS) else "see `sql-agent settings`"
 
 

@@ -28,7 +28,7 @@ class Figure(Record):
 
 
 class Totals(Record):
-    """The total tokens and costs of a group of rollouts: those of the agent's model, and those of the judge."""
+    """The total tokens and costs of a group of rollouts, for the agent's model and for the judge."""
 
     model: Usage = Usage()
     judge: Usage = Usage()
@@ -123,7 +123,7 @@ def _tokens(record: RolloutRecord, count: int) -> float | None:
     return float(count) if record.usage.prompt_tokens else None
 
 
-# Names as in rollouts/metrics.py where training reports the same figure.
+# A figure that training reports too has the same name in rollouts/metrics.py.
 ANSWER_MEASURES: dict[str, Measure] = {
     "accurate": Measure("accurate: the form that is paid", "share", lambda r, _: float(is_accurate(r))),
     "correct": Measure("correct: what a person accepts", "share", lambda r, _: float(is_correct(r))),

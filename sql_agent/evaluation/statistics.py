@@ -11,14 +11,14 @@ import numpy.typing as npt
 from sql_agent.schemas import Record
 
 RESAMPLES = 2000
-_BATCH = 4_000_000  # random numbers in memory at once, 32 MB
+_BATCH = 4_000_000  # random numbers in memory at once; 8 bytes each, 32 MB
 _PERCENTILES = (2.5, 97.5)
 
 Values = npt.NDArray[np.float64]
 
 
 class PairedDifference(Record):
-    """A mean difference, its 95 % interval, and the two-sided p-value of the hypothesis that it is 0."""
+    """A mean difference, its 95 % interval, and the two-sided p-value of the hypothesis of no difference."""
 
     mean: float
     low: float

@@ -138,7 +138,7 @@ def markdown(tables: Sequence[TextTable], comparisons: Sequence[Comparison], jud
 
 
 def _flips(comparison: Comparison) -> list[tuple[str, str, list[Flip]]]:
-    """Return for each set the questions that became "right" and those that became "wrong", without empty lists."""
+    """Return tuples of question set, "right" or "wrong", and the questions that became so. Empty lists are left out."""
     return [
         (name, became, flips)
         for name, test in comparison.sets.items()

@@ -15,7 +15,7 @@ _SHORTEST = 2  # characters; nearly every text contains a single character
 
 
 def with_derived_evidence(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
-    """Return `questions`, with derived evidence where a prose reference has none."""
+    """Return `questions`, with derived evidence for each prose reference that has no evidence."""
     return [_with_evidence(question, databases) if lacks_evidence(question) else question for question in questions]
 
 

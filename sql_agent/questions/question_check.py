@@ -130,12 +130,12 @@ def read_example(question: Question, database: Database, reader: Reader, names: 
 
 
 def _without_reading(question: Question, database: Database) -> dict[str, list[str]]:
-    """Return statements that touch the evidence, or show its text, without reading it, by kind."""
+    """Return statements that only seem to read the evidence, keyed by kind."""
     if not question.evidence:
         return {}
     text = database.dialect.text_literal
     cells = {(e.table, e.row_id, e.field): e.quote for e in question.evidence}
-    columns = {(table, field): row_id for table, row_id, field in sorted(cells)}  # with its last row
+    columns = {(table, field): row_id for table, row_id, field in sorted(cells)}  # with the largest row id
     return {
         "by_heart_computed": [
             f"SELECT COUNT({quoted(f)}), SUM(LENGTH({quoted(f)})), MAX({quoted(f)} <> '') FROM {quoted(t)}"

@@ -92,7 +92,7 @@ def _text_of(number: float) -> str:
 
 
 def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping | None, default_id: str) -> Question:
-    """Return the question in `row`; a missing id becomes `default_id`, and a missing language that of the text.
+    """Return the question in `row`; a missing id becomes `default_id`; a missing language is detected.
 
     Raises DataError that begins with `where` and names the user's column.
     """

@@ -1,4 +1,4 @@
-"""Check without a model that a reworded question still asks the same and does not reveal the answer."""
+"""Check, without a model, that a reworded question keeps its meaning and does not reveal the answer."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class UsedTexts:
 def kept_texts(question: Question) -> tuple[str, ...]:
     """Return the texts that a new wording must contain verbatim.
 
-    These are the string literals of the gold SQL and the quotes of the evidence, where they occur in the question. A
+    These are the string literals of the gold SQL and the quotes of the evidence that occur in the question. A
     misspelt name is one of these texts, because the first statement of the gold SQL searches for it.
     """
     asked = normalise(question.question)

@@ -100,7 +100,7 @@ class TeacherRun:
     usage: Usage = field(default_factory=Usage)
 
     async def ask_each(self, questions: Sequence[Question], ask: Callable[[Question], Awaitable[Usage]]) -> None:
-        """Call `ask` for each question; `ask` logs the reply and returns its cost.
+        """Call `ask` for each question. `ask` must log the reply and return the cost.
 
         A question with a refused request or a truncated reply is added to `failed`. After any other error no further
         request is sent; once the running requests have ended, the first such error is raised.

@@ -1,1 +1,1 @@
-"""Questions about many SQLite databases in Spider's format, answered with a statement and graded by its result."""
+"""The task spider: questions about SQLite databases, answered with SQL and graded by the result of the SQL."""

@@ -1,4 +1,4 @@
-"""Grade a SQL statement by execution match: right if its result equals the gold statement's.
+"""Grade a SQL statement by execution match: compare its result with the gold statement's result.
 
 Gold statements run without the guard, because they come with the data.
 """

@@ -1,4 +1,4 @@
-"""Read questions in Spider's format, hold databases out of training, and rate the hardness of statements."""
+"""Read questions in Spider's format, choose held-out databases, and rate the hardness of statements."""
 
 from __future__ import annotations
 
