@@ -1,4 +1,4 @@
-"""Read-only access to a database: a guard checks each statement, limits bound it; the task names the tables."""
+"""Query a database read-only: a guard checks each statement, and time, memory and answers are limited."""
 
 from __future__ import annotations
 

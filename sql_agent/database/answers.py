@@ -1,4 +1,4 @@
-"""Cut an answer to a number of characters of JSON, and define the kinds of refusals."""
+"""Cut query answers to a maximum length in characters of JSON, and define the kinds of query errors."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ KINDS = {
     "malformed_call": 'the tool was called with arguments that are not {"sql": text}',
 }
 DATABASE_CHANGED = "database_changed"
-# The kind of a QueryError for an unreachable or locked database. No answer has this kind: the statement is tried again,
-# and then DatabaseFileError is raised.
+# The kind of a QueryError for an unreachable or locked database. A model never sees this kind: the statement is
+# retried, and DatabaseFileError is raised if the retries fail too.
 UNAVAILABLE = "unavailable"
 
 CUT = "…"
 MAX_COLUMN_NAME = 64
-MAX_REFUSAL_CHARS = 400  # of a message and of a hint
-_LEAST_CELL = 4  # characters of JSON: two quotes, one character and "…"
-_BESIDE = 80  # characters of JSON for the status, the count and `truncated`
+MAX_REFUSAL_CHARS = 400  # maximum for a message, and for a hint
+_LEAST_CELL = 4  # length of the shortest cut cell in JSON: two quotes, one character and "…"
+_BESIDE = 80  # characters of JSON that the fields `status`, `count` and `truncated` need
 
 Row = tuple[Cell, ...]
 
@@ -42,11 +42,11 @@ Row = tuple[Cell, ...]
 def fit(
     names: Iterable[str], rows: Iterable[tuple[object, ...]], limits: QueryLimits
 ) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
-    """Return the column names, the leading rows that fit into `limits`, and whether anything was left out or cut.
+    """Return the column names, the first rows that fit into `limits`, and whether rows were left out or cells cut.
 
-    At most one row more than is returned is taken from the iterator. Names are cut if they take more than half of the
-    characters. A first row that is too long is kept with its longest cells cut; a cut cell ends with "…". Raises
-    QueryError if there are too many columns even for that.
+    Reads at most one more row from `rows` than it returns. Column names are cut if they need more than half of
+    `max_chars`. If the first row is too long, its longest cells are cut and end with "…". Raises QueryError if a row
+    has too many columns to be cut to fit.
     """
     room = limits.max_chars - _BESIDE
     columns = _names(tuple(map(column_name, names)), room // 2)
@@ -67,13 +67,13 @@ def fit(
 
 
 def refusal(kind: str, message: str, hint: str | None = None) -> QueryAnswer:
-    """Return the answer to a statement that was refused or failed, with message and hint cut to a limit."""
+    """Return the answer for a refused or failed statement, with `message` and `hint` cut to `MAX_REFUSAL_CHARS`."""
     failure = QueryFailure(kind=kind, message=_shortened(message), hint=_shortened(hint) if hint else None)
     return QueryAnswer(status="error", error=failure)
 
 
 def column_name(name: str) -> str:
-    """Cut the name of an output column, because SQLite uses the whole text of an expression as its name."""
+    """Return `name` cut to 64 characters. SQLite names an expression's column by the whole expression."""
     return name if len(name) <= MAX_COLUMN_NAME else name[: MAX_COLUMN_NAME - 1] + CUT
 
 
@@ -96,7 +96,7 @@ def _length(cell: Cell | tuple[Cell, ...]) -> int:
 
 
 def _cut(row: tuple[Cell, ...], room: int) -> tuple[Cell, ...]:
-    """Cut the longest cells to one common length and leave short cells whole."""
+    """Return the row with its longest cells cut to one length, at most `room` characters of JSON. Raises QueryError."""
     left = room - len(row) - 1  # brackets and commas
     longest = 0
     for waiting, length in zip(range(len(row), 0, -1), sorted(map(_length, row)), strict=True):
@@ -112,11 +112,11 @@ def _cut(row: tuple[Cell, ...], room: int) -> tuple[Cell, ...]:
 
 
 def _cut_text(text: str, longest: int) -> str:
-    """Return the leading characters of `text` whose JSON is not longer than `longest`."""
+    """Return the longest beginning of `text` whose JSON, including "…", has at most `longest` characters."""
     if _length(text) <= longest:
         return text
     start, end = 0, min(len(text), longest)
-    while start < end:  # binary search, because an escaped character takes up to six
+    while start < end:  # binary search, because JSON writes an escaped character as up to six characters
         middle = (start + end + 1) // 2
         start, end = (middle, end) if _length(text[:middle]) + 1 <= longest else (start, middle - 1)
     return text[:start] + CUT

@@ -1,4 +1,4 @@
-"""Find the conditions of a statement's WHERE clauses, the texts that they search for, and parts of a text in cells."""
+"""Find the conditions in a statement's WHERE clauses, the texts that they search for, and parts of a text in cells."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from sql_agent.database.schema import Schema, fold
 
 _LOOKS_FOR = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
 _WILDCARDS = re.compile(r"[%_*?]+")
-_MAX_CHARS = 30  # a longer text is a sentence
-_MOST_COUNTED = 4  # parts
-_BETWEEN = "\0"  # joins cells, which rarely contain it
+_MAX_CHARS = 30  # searched for parts at the start of a text; a longer text is a sentence
+_MOST_COUNTED = 4  # the longest parts, whose frequency in cells is counted
+_BETWEEN = "\0"  # separates joined cells, which rarely contain this character
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _WORD = re.compile(r"\w+")
-# A part of a text must match one of these.
+# What a part must contain: two Chinese characters, or in other scripts a word of four letters.
 _TWO_CHINESE = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]")
 _LONG_WORD = re.compile(r"[^\W\d_]{4}")
 
 
 @dataclass(frozen=True)
 class SearchedText:
-    """A searched text, of a pattern its longest part between wildcards; names outside the schema are None."""
+    """A text that a condition searches for; of a LIKE pattern, the longest piece between wildcards.
+
+    `table` and `column` are None if the column does not belong to a table of the schema.
+    """
 
     text: str
     table: str | None
@@ -36,8 +39,8 @@ class SearchedText:
 class Condition:
     """One of the conditions that a WHERE clause joins with AND.
 
-    `table` is the only table of the schema that the condition reads; None if it reads several tables or none. `sql` is
-    the condition without the statement's table aliases.
+    `table` is the only table of the schema that the condition reads; None if the condition reads several tables or
+    none. `sql` is the condition without table aliases. `texts` are the texts that the condition searches for.
     """
 
     table: str | None
@@ -55,7 +58,7 @@ def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condit
 
 
 def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
-    """Return the texts of all lists such as `name IN ('a', 'b')`, without lists after NOT."""
+    """Return the texts in all IN lists, such as `name IN ('a', 'b')`, except lists after NOT."""
     found = []
     for listing in tree.find_all(exp.In):
         where, column = listing.find_ancestor(exp.Where), listing.this
@@ -68,13 +71,13 @@ def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
 
 
 def only_table(tree: exp.Expr, schema: Schema) -> str | None:
-    """Return the table if a statement is one SELECT over one table, else None."""
+    """Return the table that a statement reads if it is a single SELECT from a single table, else None."""
     tables = list(tree.find_all(exp.Table))
     return schema.spelled(tables[0].name) if isinstance(tree, exp.Select) and len(tables) == 1 else None
 
 
 def where_of(tree: exp.Expr, dialect: Dialect) -> str:
-    """Return the WHERE clause of a SELECT over one table as SQL, without the table's alias."""
+    """Return the WHERE clause of a SELECT from a single table as SQL without table aliases; '' without a clause."""
     where = tree.args.get("where")
     return f"WHERE {_plain(where.this, dialect)}" if where is not None else ""
 
@@ -113,7 +116,7 @@ def _plain(node: exp.Expr, dialect: Dialect) -> str:
 
 
 def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
-    """Return the tables of the SELECT that has this WHERE clause, by alias."""
+    """Return the tables of the SELECT with the WHERE clause `where`, keyed by alias."""
     select = where.parent
     clauses = [select.args.get("from_"), *(select.args.get("joins") or ())] if select is not None else []
     tables = (clause.this for clause in clauses if clause is not None)
@@ -129,7 +132,7 @@ def _owner(column: exp.Column, sources: dict[str, str], schema: Schema) -> str |
 
 
 def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> SearchedText | None:
-    """Return the text that a comparison searches for; None if the literal is elsewhere or the comparison is negated."""
+    """Return the text that a comparison with `literal` searches for; None outside comparisons and in negated ones."""
     if isinstance(literal.parent, exp.Escape) and literal.arg_key == "expression":
         return None
     comparison = literal.find_ancestor(*_LOOKS_FOR, exp.Not, exp.NEQ, exp.Where)
@@ -151,11 +154,12 @@ def _is_negated(comparison: exp.Expr) -> bool:
 
 
 def longest_part(text: str, cells: Sequence[str]) -> str | None:
-    """Return the longest part of `text` that cells contain, such as "tablets" for "tablets form", or None.
+    """Return the longest part of `text` that occurs in `cells`, such as "tablets" of "tablets form"; None without one.
 
-    A part of a Chinese text has at least two characters, such as 糖浆 for 糖浆剂型. A part of another text is whole
-    words, one of them with at least four letters. A part in more than half of `cells` says nothing and is left out.
-    Of equally long parts the one in most cells is returned, because a part in few cells, such as 不要, may be chance.
+    A part of a Chinese text has at least two Chinese characters, such as 糖浆 of 糖浆剂型. A part of any other text
+    consists of whole words, one of them with at least four letters. Parts that occur in more than half of `cells`
+    are ignored, because they distinguish nothing. Among equally long parts, the most frequent one is returned: a
+    rare one, such as 不要, may be a coincidence.
     """
     key = text.lower() if len(text.lower()) == len(text) else text
     joined = _BETWEEN.join(cells).lower()
@@ -168,7 +172,7 @@ def longest_part(text: str, cells: Sequence[str]) -> str | None:
 
 
 def _standing(key: str, cells: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end in `key` of the longest parts that `cells` contain."""
+    """Yield the positions (start, end) in `key` of the longest parts that occur in the joined text `cells`."""
     is_chinese = _CHINESE.search(key) is not None
     needed = _TWO_CHINESE if is_chinese else _LONG_WORD
     units = [match.span() for match in (re.compile(r"\S") if is_chinese else _WORD).finditer(key[:_MAX_CHARS])]

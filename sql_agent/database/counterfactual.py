@@ -1,4 +1,4 @@
-"""Write a statement anew so that it reads changed tables: some cells have another text, some rows are absent."""
+"""Rewrite a statement to read changed tables, in which some cells have another text or some rows are missing."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from sql_agent.database.schema import Schema, fold, quoted
 from sql_agent.schemas import Record
 
 _WITH = re.compile(r"\s*with\b", re.IGNORECASE)
-_ROW_NUMBER = re.compile(r"\b(?:rowid|_rowid_|oid)\b", re.IGNORECASE)  # SQLite's names for an integer key
+_ROW_NUMBER = re.compile(r"\b(?:rowid|_rowid_|oid)\b", re.IGNORECASE)  # SQLite's names of the row number
 
 
 class Change(Record):
-    """A change of one table; the numbers `ids` are those of the column `Schema.row_key`.
+    """A change of one table, for `changed_statement`.
 
-    The rows are those with `ids`, or all `others`. Without a `column` they are absent. With a column, their cells read
-    as `text`, NULL if that is None; with a `part`, only this part of each cell reads as `text`; with `append`, the cell
-    is followed by `text`. Changes of the same rows and column follow each other; of two sets of rows that share a row,
-    the first counts.
+    The change applies to the rows whose row key (see `Schema.row_key`) is in `ids`, or with `others` to all rows except
+    these. Without a `column`, the rows are removed. With a `column`, their cells become `text`, or NULL if `text` is
+    None. With a `part`, only the occurrences of `part` in a cell are replaced by `text`. With `append`, `text` is
+    appended to the cell. Several changes of the same rows and column are applied in order. If two sets of rows overlap,
+    the first one applies to the shared rows.
     """
 
     table: str
@@ -34,10 +35,10 @@ class Change(Record):
 
 
 def changed_statement(sql: str, schema: Schema, changes: Iterable[Change], dialect: Dialect) -> str:
-    """Return the checked statement `sql` over the tables with `changes`.
+    """Return the checked statement `sql`, rewritten to read the tables after `changes`.
 
-    Each changed table is replaced by a WITH query of its name. Changes of tables or columns that the schema lacks, and
-    of tables without a row key, are left out.
+    Each changed table is replaced by a WITH query with the table's name. Changes of a table without a row key, or of a
+    table or column outside the schema, are ignored.
     """
     by_table: dict[str, list[Change]] = {}
     for change in changes:
@@ -45,30 +46,30 @@ def changed_statement(sql: str, schema: Schema, changes: Iterable[Change], diale
     keys = {table: key for table, _ in schema.tables if fold(table) in by_table and (key := schema.row_key(table))}
     if not keys:
         return sql
-    # A WITH query has no row number of the engine's own.
+    # A WITH query has no rowid, so the statement must use the row key's column.
     plain = _ROW_NUMBER.sub(quoted(next(iter(keys.values()))), sql)
     replaced = [
         _replacement(table, columns, by_table[fold(table)], keys[table], schema.database, dialect)
         for table, columns in schema.tables
         if table in keys
     ]
-    if re.search(rf"\b{re.escape(schema.database)}\b", sql, re.IGNORECASE):  # a WITH query has no database
+    if re.search(rf"\b{re.escape(schema.database)}\b", sql, re.IGNORECASE):  # a WITH query takes no qualifier
         plain = without_database(sql, (node for tree in dialect.parse(sql) if tree is not None for node in tree.walk()))
     match = _WITH.match(plain)
     return f"WITH {', '.join(replaced)}{',' + plain[match.end() :] if match else ' ' + plain}"
 
 
-def _replacement(  # noqa: PLR0917  the parts of a WITH query, in the order in which it has them
+def _replacement(  # noqa: PLR0917  the parts of a WITH query, in their order
     table: str, columns: Sequence[str], changes: list[Change], key: str, database: str, dialect: Dialect
 ) -> str:
     def shown(column: str) -> str:
         name = quoted(column)
-        texts: dict[str, str] = {}  # the cell of each set of rows, which may have several changes
+        texts: dict[str, str] = {}  # the changed cell as SQL, keyed by the condition for its rows
         for change in changes:
             if change.column is not None and fold(change.column) == fold(column):
                 rows = _rows(key, change)
                 texts[rows] = _text(texts.get(rows, name), change, dialect)
-        # One CASE, because a nested one for each row is too deep for the engines.
+        # One CASE with many branches, because the engines limit how deeply expressions are nested.
         cases = " ".join(f"WHEN {rows} THEN {text}" for rows, text in texts.items())
         return f"CASE {cases} ELSE {name} END AS {name}" if texts else name
 
@@ -94,7 +95,7 @@ def _text(cell: str, change: Change, dialect: Dialect) -> str:
 
 
 def without_database(text: str, nodes: Iterable[exp.Expr]) -> str:
-    """Return the statement `text` with `db.table` shortened to `table`, for the tables and columns in `nodes`."""
+    """Return the statement `text` without the database qualifier of the tables and columns in `nodes`."""
     names = [node.args["db"] for node in nodes if isinstance(node, exp.Table | exp.Column) and node.args.get("db")]
     for name in sorted(names, key=lambda node: -int(node.meta["start"])):
         rest = text[name.meta["end"] + 1 :].lstrip()

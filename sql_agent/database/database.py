@@ -19,15 +19,15 @@ from sql_agent.database.dialect import Dialect
 from sql_agent.database.schema import Schema
 from sql_agent.schemas import QueryAnswer, QueryLimits
 
-MAX_QUERIES = 64  # concurrent queries of one database, twice what a runner sends; more wait
-_KEPT_OPEN = 64  # databases, each with a process and a connection for every concurrent query
+MAX_QUERIES = 64  # concurrent queries of one database, twice as many as a runner sends; further ones wait
+_KEPT_OPEN = 64  # databases; each has a process and a connection per concurrent query
 
 _In = ParamSpec("_In")
 _Out = TypeVar("_Out")
 
 
 class Database(ABC):
-    """Queries a database read-only. `query` may be called from several threads, but not after a fork.
+    """A database that is queried read-only. `query` is thread-safe, but must not be called in a forked child process.
 
     Statements may read only the tables of `schema`. `str(source)` is the database's path or URL, without a password.
     """
@@ -37,7 +37,7 @@ class Database(ABC):
         self.schema = schema
         self.dialect = dialect
         self.limits = limits
-        # Separate threads, because slow statements in asyncio's shared threads would delay everything else.
+        # A thread pool of its own, because slow statements in asyncio's default pool would delay all other work there.
         self._threads = ThreadPoolExecutor(MAX_QUERIES, thread_name_prefix="query")
 
     def __enter__(self) -> Self:
@@ -50,34 +50,35 @@ class Database(ABC):
 
     @abstractmethod
     def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
-        """Run one statement. A statement that is refused, fails or is too slow gives an answer with `error` set.
+        """Run one statement. If the statement is refused, fails or is too slow, the answer has an `error`.
 
-        With `changes` the statement reads changed tables and the answer has no `hint`. Raises DatabaseFileError if the
-        server of the database cannot be reached.
+        With `changes`, the statement reads changed tables and the answer has no `hint`. Raises DatabaseFileError if the
+        database does not answer.
         """
 
     async def in_thread(self, function: Callable[_In, _Out], *args: _In.args, **kwargs: _In.kwargs) -> _Out:
-        """Run `function`, which queries this database, in a thread and return its result."""
+        """Run the blocking `function` in one of this database's threads and return its result."""
         call = functools.partial(function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def close(self) -> None:
-        """Stop all queries; a running statement is answered with an error."""
+        """Stop all queries. Running statements return an error."""
         self._threads.shutdown(wait=False)
 
 
 @dataclass
 class _Opened:
-    """Counts the users of an open database."""
+    """An open database and the number of its current users."""
 
     database: Database
     users: int = 0
 
 
 class DatabasePool:
-    """Opens databases by name with `open_named` and keeps the `keep` most recently used ones open; thread-safe.
+    """A thread-safe pool that opens databases by name and closes the least recently used ones.
 
-    The name None means the run's own database. A database in use is not closed, so more than `keep` may be open.
+    `open_named` opens a database; the name None means the run's own database. Unused databases are closed while more
+    than `keep` are open. A database in use is never closed to make room.
     """
 
     def __init__(self, open_named: Callable[[str | None], Database], *, keep: int = _KEPT_OPEN) -> None:
@@ -96,7 +97,7 @@ class DatabasePool:
 
     @contextmanager
     def of(self, name: str | None) -> Iterator[Database]:
-        """Yield the database `name`. Raises the errors of `open_named`, such as DatabaseFileError."""
+        """Yield the database `name`, opened if necessary. Raises the errors of `open_named`."""
         with self._lock:
             opened = self._opened.pop(name, None) or _Opened(self._open_named(name))
             self._opened[name] = opened
@@ -113,13 +114,13 @@ class DatabasePool:
                     opened.database.close()
 
     def check(self, names: Iterable[str | None]) -> None:
-        """Open each of `names` once to find wrong names early. Raises the errors of `of`."""
+        """Open each of `names` once, to report wrong names early. Raises the errors of `of`."""
         for name in dict.fromkeys(names):
             with self.of(name):
                 pass
 
     def forget(self, database: Database) -> None:
-        """Open `database` again for the next user, and close this one once its current users have finished."""
+        """Close `database` once its current users have finished; for the next user the database is opened anew."""
         with self._lock:
             for name, opened in list(self._opened.items()):
                 if opened.database is database:
@@ -128,7 +129,7 @@ class DatabasePool:
                         database.close()
 
     def close(self) -> None:
-        """Close all databases; a running query closes its own connection at its end."""
+        """Close all databases. Running queries return an error."""
         with self._lock:
             for opened in self._opened.values():
                 opened.database.close()

@@ -11,52 +11,53 @@ from typing import IO
 
 from sql_agent.system.resources import usable_cores
 
-# Slow statements take turns, so that a fast statement finds a free core: without turns, a fast statement beside 32 slow
-# ones on two busy cores had a p99 of 4.7 s. A slow statement waits inside SQLite and loses no work.
+# Slow statements take turns, so that a fast statement finds a free core. Without turns, the p99 latency of a fast
+# statement next to 32 slow ones on two cores was 4.7 s. A waiting statement is paused inside SQLite and loses no work.
 _SLOW_AT_ONCE = max(1, usable_cores() - 1)
-_FAST_S = 0.005  # processor time that a statement may use without a turn; most statements need less than half of it
-_TURN_S = 0.2
-_LOOK_S = 0.02  # between two looks for a free turn
-_WAITING = _SLOW_AT_ONCE  # the byte that every waiting worker locks, after one byte for each turn
+_FAST_S = 0.005  # CPU time that a statement may use without a turn; most statements need less than half of that
+_TURN_S = 0.2  # longest turn while another statement waits
+_LOOK_S = 0.02  # pause between two attempts to get a turn
+_WAITING = _SLOW_AT_ONCE  # offset of the byte that every waiting worker locks; each byte before it is a turn
 
 
 class OutOfTime(BaseException):
-    """The deadline has passed. Not an Exception, so that `except Exception` does not catch it."""
+    """The deadline has passed. A BaseException, so that `except Exception` does not catch it."""
 
 
 class Deadline:
-    """The deadline of one statement, `due` seconds of `time.monotonic()`.
+    """The deadline of one statement: `due` is a time of the clock `time.monotonic()`, in seconds.
 
-    All workers share the file `turns`. A slow statement locks one of its first bytes; the kernel releases the lock of a
-    worker that is killed. A turn ends after 0.2 s if another statement waits, so that all can end in time.
+    The slow statements of all workers take turns by locking bytes of the shared file `turns`. The kernel releases the
+    lock of a killed worker. A turn ends after 0.2 s if another slow statement waits, so that every statement can finish
+    in time.
     """
 
     def __init__(self, due: float, turns: IO[bytes]) -> None:
         self._due = due
         self._turns = turns
         self._slow_at = time.process_time() + _FAST_S
-        self._turn_ends = 0.0  # 0 without a turn
+        self._turn_ends = 0.0  # by time.monotonic(); 0 without a turn
 
     def ends_statement(self) -> bool:
-        """Return whether the statement is late. A slow statement first waits for its turn."""
+        """Return whether the deadline has passed. A slow statement first waits for its turn."""
         if self._turn_ends:
             if time.monotonic() > self._turn_ends and self._others_wait():
                 self.end_turn()
-                time.sleep(_LOOK_S)  # a statement that waits takes the turn meanwhile
+                time.sleep(_LOOK_S)  # time for a waiting statement to take the turn
         elif time.process_time() > self._slow_at:
             self._wait_for_turn()
         return time.monotonic() > self._due
 
     def end_turn(self) -> None:
-        """Let another slow statement run."""
+        """Release this statement's turn, so that another slow statement can run."""
         fcntl.lockf(self._turns, fcntl.LOCK_UN)
         self._turn_ends = 0.0
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
-        """Raise OutOfTime in the Python code inside the context, on the main thread, once the deadline has passed.
+        """Raise OutOfTime inside the `with` block once the deadline has passed. Works on the main thread only.
 
-        sqlglot's parse time doubles with each level of nested type words, as in `date(date(…`.
+        Needed for sqlglot, whose parse time doubles with each level of nested type names, as in `date(date(…`.
         """
         is_inside = True
 
@@ -86,7 +87,7 @@ class Deadline:
         return False
 
     def _locks(self, byte: int) -> bool:
-        """Lock `byte` of the file. Return False when another worker has locked that byte."""
+        """Try to lock the byte at offset `byte` of the file. Return False if another worker has locked this byte."""
         try:
             fcntl.lockf(self._turns, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except OSError:

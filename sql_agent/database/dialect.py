@@ -1,4 +1,4 @@
-"""Describe an engine's SQL: its functions, its literals, and what to write in place of other engines' SQL."""
+"""Define the SQL dialect of an engine: its functions, its literals, and hints for the syntax of other engines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW_FUNCTIONS = frozenset(
 _SQLITE, _MYSQL = frozenset({"sqlite"}), frozenset({"mysql"})
 _BOTH = _SQLITE | _MYSQL
 _AGGREGATES = r"\b(?:GROUP_CONCAT|STRING_AGG|ARRAY_AGG|JSON_AGG|LISTAGG)"
-# The engines, a pattern that ignores case, and the hint. The first pattern that is found in a statement decides.
+# Engines, a case-insensitive pattern of foreign syntax, and the hint. The first pattern found in a statement decides.
 _SYNTAX_HINTS = (
     (_BOTH, r"\bSELECT\s+(?:DISTINCT\s+|ALL\s+)?TOP\b", "write LIMIT 5 at the end in place of TOP 5"),
     (_SQLITE, r"\bFETCH\s+(?:FIRST|NEXT)\b", "write LIMIT 5 at the end in place of FETCH FIRST"),
@@ -88,49 +88,49 @@ _COMPILED = [(engines, re.compile(pattern, re.IGNORECASE), hint) for engines, pa
 
 
 class StrictParser:
-    """Goes before a parser of sqlglot to refuse what that parser would pass through unread, with a warning."""
+    """A mixin for sqlglot's parsers. It refuses statements that sqlglot would leave unparsed with only a warning."""
 
     def _warn_unsupported(self) -> Never:
         raise QueryError("not_select", "a statement inside the statement is not allowed", hint="write one SELECT")
 
 
 class Dialect(ABC):
-    """Describes an engine's SQL; each engine has one instance.
+    """The SQL dialect of an engine; each engine has one instance.
 
-    A statement may call `functions`, written in lower case; `aggregates` and `window_functions` are those of them that
-    read several rows. `row_ids` are SQLite's aliases of a row's number.
+    Statements may call only `functions`, whose names are in lower case. `aggregates` and `window_functions` are the
+    functions that read several rows. `row_ids` are SQLite's names of the row number, such as `rowid`.
     """
 
-    name: ClassVar[str]  # sqlglot's
-    title: ClassVar[str]  # for people and models
+    name: ClassVar[str]  # sqlglot's name of the dialect
+    title: ClassVar[str]  # shown to people and models
     grammar: ClassVar[Grammar]
-    parser: ClassVar[type[Parser]]  # keeps functions as they are written
+    parser: ClassVar[type[Parser]]  # keeps the names of functions as written
     aggregates: ClassVar[frozenset[str]]
     window_functions: ClassVar[frozenset[str]] = WINDOW_FUNCTIONS
     functions: ClassVar[frozenset[str]]
     function_hints: ClassVar[Mapping[str, str]]
     usual_functions: ClassVar[str]  # the hint for a function that is not in `function_hints`
     row_ids: ClassVar[frozenset[str]] = frozenset()
-    parts: ClassVar[re.Pattern[str]]  # groups `quoted`, `comment` and `open`, a quote or comment that never ends
+    parts: ClassVar[re.Pattern[str]]  # groups `quoted`, `comment` and `open` (an unclosed quote)
 
     @abstractmethod
     def check_text(self, text: str, bare: str) -> None:
-        """Raise QueryError for what the engine reads in another way than sqlglot.
+        """Raise QueryError if `text` contains characters that the engine and sqlglot would read differently.
 
-        `text` has no comments; `bare` is `text` with everything inside quotes masked.
+        `text` is a statement without comments. `bare` is the same text with the content of all quotes masked.
         """
 
     @abstractmethod
     def check_tokens(self, text: str, tokens: Sequence[Token]) -> None:
-        """Raise QueryError if the engine splits `text` in another way than sqlglot, which found `tokens`."""
+        """Raise QueryError if the engine would split `text` into other tokens than sqlglot's `tokens`."""
 
     @abstractmethod
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
-        """Raise QueryError for a part of the statement `text` that may not run; `nodes` are the nodes of `tree`."""
+        """Raise QueryError if one of `nodes`, all nodes of the syntax tree `tree` of `text`, is not allowed."""
 
     @abstractmethod
     def table_key(self, name: str) -> str:
-        """Return a table's or WITH query's name as the engine compares names."""
+        """Return a table's or WITH query's name as the engine compares names: in lower case, or unchanged."""
 
     @abstractmethod
     def text_literal(self, text: str) -> str:
@@ -141,7 +141,7 @@ class Dialect(ABC):
         """Return the expression that concatenates the expressions `parts`."""
 
     def parse(self, text: str) -> list[exp.Expr | None]:
-        """Return the trees of the statements in `text`. Raises ParseError, TokenError and QueryError."""
+        """Return one syntax tree for each statement in `text`. Raises ParseError, TokenError or QueryError."""
         tokens = self.grammar.tokenize(text)
         self.check_tokens(text, tokens)
         trees: list[exp.Expr | None] = self.parser(dialect=self.grammar).parse(tokens, text)
@@ -154,11 +154,11 @@ class Dialect(ABC):
         return None
 
     def function_hint(self, name: str) -> str:
-        """Return what to write in place of the function `name`, in lower case."""
+        """Return a hint on what to use in place of the function `name`, which is in lower case."""
         return self.function_hints.get(name) or self.usual_functions
 
     def syntax_hint(self, sql: str) -> str:
-        """Return what to write in place of a statement that the engine cannot read."""
+        """Return a hint for the statement `sql`, which the engine cannot parse."""
         flat = " ".join(sql.split())
         found = (hint for engines, pattern, hint in _COMPILED if self.name in engines and pattern.search(flat))
         return next(found, f"write one SELECT statement in {self.title}'s dialect")

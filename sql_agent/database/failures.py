@@ -1,4 +1,4 @@
-"""Turn an engine's error into a QueryError: the engine's own message, with a kind and a hint for the model."""
+"""Convert an engine's error into a QueryError with the engine's message, a kind, and a hint for the model."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sql_agent.database.schema import Schema, fold
 from sql_agent.database.sqlite.dialect import SQLITE, is_value_position
 from sql_agent.errors import QueryError
 
-# Error numbers of a lost connection: the statement may be sent again.
+# MySQL's error numbers of a lost connection, after which a statement may be sent again.
 LOST = frozenset({1053, 1927, 2006, 2013, 2055, 4031})
-# No connection can be made: none is left, access denied, no such database, host blocked, no TLS, account locked, …
+# MySQL's error numbers of a failed connection: too many connections, access denied, unknown database, no TLS, …
 _UNREACHABLE = frozenset(
     {1040, 1044, 1045, 1049, 1129, 1130, 1203, 1226, 2002, 2003, 2005, 2026, 3118, 3159, 4151, *LOST}
 )
@@ -27,10 +27,10 @@ _TOO_LARGE = {3, 126, 1021, 1037, 1038, 1041, 1104, 1114, 1116, 1117, 1290, 1301
 
 
 class _Rule(NamedTuple):
-    """Gives a kind and a hint to the SQLite messages that match `pattern` and to MySQL's error numbers `codes`.
+    """The kind and hint for SQLite messages that match `pattern`, and for MySQL errors with a number in `codes`.
 
-    The group `name` of a pattern is the column, table or function that the message is about. In a hint {tables} stands
-    for the readable tables and {syntax} for `Dialect.syntax_hint`.
+    The pattern's group `name` is the column, table or function in question. In `hint`, {tables} is replaced by the
+    readable tables and {syntax} by `Dialect.syntax_hint`.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class _Rule(NamedTuple):
     codes: Collection[int] = ()
 
 
-# The hint for a statement that fails in one of these ways, the pattern of SQLite's message, and MySQL's error numbers.
+# Rules of the kind "failed": the hint, the pattern of SQLite's message, and MySQL's error numbers.
 _FAILED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("write the table's name or alias before the column", r"^ambiguous column name", (1052,)),
     ("write WHERE in place of HAVING, or add GROUP BY", r"HAVING clause|before HAVING", ()),
@@ -114,7 +114,7 @@ _QUOTED = re.compile(r"'([^']*)'")
 
 
 def from_sqlite(error: BaseException, sql: str, schema: Schema) -> QueryError:
-    """Return the QueryError for an exception of sqlite3 on the statement `sql`."""
+    """Return the QueryError for an exception that sqlite3 raised on the statement `sql`."""
     message = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
     matches = ((pattern.search(message), rule) for pattern, rule in _PATTERNS)
     found, rule = next(((match, rule) for match, rule in matches if match), (None, _OTHER))
@@ -123,7 +123,7 @@ def from_sqlite(error: BaseException, sql: str, schema: Schema) -> QueryError:
 
 
 def from_server(error: Exception, sql: str, schema: Schema) -> QueryError:
-    """Return the QueryError for an exception of pymysql on the checked statement `sql`."""
+    """Return the QueryError for an exception that pymysql raised on the checked statement `sql`."""
     code, message = code_of(error), message_of(error)
     if isinstance(error, pymysql.err.InterfaceError):
         code = 2006
@@ -134,7 +134,7 @@ def from_server(error: Exception, sql: str, schema: Schema) -> QueryError:
     name = quoted[1] if quoted and rule.kind in {"unknown_column", DATABASE_CHANGED} else None
     if rule.kind == DATABASE_CHANGED and name is not None:
         name = name.removeprefix(f"{schema.database}.")
-        if name not in schema.columns:  # so the statement names a table that never was there
+        if name not in schema.columns:  # the table did not exist at opening either
             rule = rule._replace(kind="unknown_table")
     elif rule.kind == "forbidden_function":
         name = re.split(r"[.\s']+", message.replace("FUNCTION ", ""))[1]
@@ -142,19 +142,19 @@ def from_server(error: Exception, sql: str, schema: Schema) -> QueryError:
 
 
 def code_of(error: Exception) -> int:
-    """Return the number of an error of pymysql; 0 if the error has none."""
+    """Return the error number of a pymysql exception; 0 if the exception has none."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
 def message_of(error: Exception) -> str:
-    """Return the text of an error of pymysql."""
+    """Return the message text of a pymysql exception."""
     if len(error.args) > 1 and isinstance(error.args[1], str):
         return error.args[1]
     return str(error) or type(error).__name__
 
 
 def unknown_quoted(name: str, tree: exp.Expr, schema: Schema) -> QueryError:
-    """Return the QueryError for a word in double quotes where a column is expected."""
+    """Return the QueryError for a word in double quotes that is used as a column but is none."""
     hint = f"{_nearest(name, tree, schema)}; write a text in single quotes: '{name}'"
     return QueryError("unknown_column", f"no such column: {name}", hint=hint)
 
@@ -170,7 +170,7 @@ def _hint(rule: _Rule, name: str | None, sql: str, schema: Schema, dialect: Dial
 
 
 def _about_column(name: str, sql: str, schema: Schema, dialect: Dialect) -> str:
-    """Return a hint for an unknown column, which may be a text without its quotes."""
+    """Return a hint for an unknown column name, which may be a text without its quotes."""
     try:
         tree = parse(clean(sql, dialect), dialect)
     except Exception:  # sqlglot raises exceptions of any type

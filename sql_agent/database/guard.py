@@ -1,7 +1,7 @@
-"""Check that a statement is one SELECT that reads tables of the schema only and calls allowed functions only.
+"""Check that a statement is a single SELECT that reads only tables of the schema and calls only allowed functions.
 
-A statement runs on MySQL and MariaDB only if `check` accepts it. On SQLite the authorizer decides, and `check`
-words the refusal.
+MySQL and MariaDB run a statement only if `check` accepts the statement. On SQLite the authorizer decides, and `check`
+provides the error messages.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|[\ud800-\udfff]")
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
 _FIRST_WORD = re.compile(r"[\s(]*([A-Za-z_]*)")
 _ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
-# The parts of a query in parentheses; a clause behind it, as in `(SELECT ...) ORDER BY x`, is refused.
+# Allowed arguments of exp.Subquery. A clause after the parentheses, as in `(SELECT ...) ORDER BY x`, is refused.
 _OF_SUBQUERIES = frozenset({"this", "alias", "joins"})
 _ASKS_FOR_SCHEMA = re.compile(r"\s*(?:PRAGMA|SHOW|DESC|DESCRIBE)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A statement that may run: `sql` without comments, and its tree.
+    """A statement that passed the check: its text without comments, and its syntax tree.
 
-    `from_tables` tells whether an output column comes from a table of the schema or counts its rows.
+    `from_tables` is true if an output column comes from a table of the schema or counts the rows of such a table.
     """
 
     sql: str
@@ -44,7 +44,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Result:
-    """The rows of a statement, cut to the limits; `tree` is None if the parser cannot read the statement."""
+    """The result of a statement, cut to the limits. `tree` is the syntax tree; None if sqlglot cannot parse it."""
 
     columns: tuple[str, ...]
     records: tuple[Row, ...]
@@ -54,7 +54,7 @@ class Result:
 
 
 def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
-    """Return the statement to run for `sql`. Raises QueryError with one of KINDS and a hint."""
+    """Check the statement `sql` and return it in the form to run. Raises QueryError, whose kind is a key of `KINDS`."""
     refuse_listing(sql, schema)
     text = clean(sql, dialect)
     try:
@@ -70,14 +70,14 @@ def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
 
 
 def refuse_listing(sql: str, schema: Schema) -> None:
-    """Raise QueryError, with a hint that lists tables and columns, for statements such as SHOW TABLES or PRAGMA."""
+    """Raise QueryError for statements such as SHOW TABLES or PRAGMA, with a hint that lists tables and columns."""
     if _ASKS_FOR_SCHEMA.match(sql):
         message = f"the statement starts with {sql.split(maxsplit=1)[0].upper()}"
         raise QueryError("not_select", message, hint=schema.listing)
 
 
 def parse(text: str, dialect: Dialect) -> exp.Query:
-    """Return the tree of a statement that `clean` has returned. Raises QueryError."""
+    """Return the syntax tree of a text that `clean` returned. Raises QueryError unless the text is one SELECT."""
     try:
         trees = dialect.parse(text)
     except ParseError as error:
@@ -124,16 +124,17 @@ def _check_nodes(nodes: Sequence[exp.Expr], dialect: Dialect) -> None:
 
 
 def check_length(sql: str) -> None:
-    """Raise QueryError of kind too_long."""
+    """Raise QueryError if the statement has more than `MAX_SQL_CHARS` characters."""
     if len(sql) > MAX_SQL_CHARS:
         message = f"the statement has {len(sql)} characters, at most {MAX_SQL_CHARS} are allowed"
         raise QueryError("too_long", message, hint="write a shorter statement")
 
 
 def clean(sql: str, dialect: Dialect) -> str:
-    """Return the one SELECT statement in `sql` without comments and final semicolons.
+    """Return the statement without comments and final semicolons.
 
-    Comments are removed because parsers disagree about where they end. Raises QueryError.
+    Comments are removed because parsers disagree about where they end. Raises QueryError unless `sql` is a single
+    statement that starts with SELECT or WITH.
     """
     check_length(sql)
     sql = sql.removeprefix("\ufeff")  # a byte order mark
@@ -157,7 +158,7 @@ def clean(sql: str, dialect: Dialect) -> str:
 
 
 def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
-    """Return the text without comments, and the same text with quoted parts masked; both have one length."""
+    """Return the statement without comments, and a copy of equal length in which the content of quotes is masked."""
     text: list[str] = []
     bare: list[str] = []
     position = 0
@@ -187,7 +188,7 @@ def _check_first_word(text: str) -> None:
 
 
 def _check_characters(bare: str) -> None:
-    """Refuse full-width punctuation and unusual spaces, because engines read them as parts of names."""
+    """Refuse full-width punctuation and unusual spaces outside quotes, because engines read them as parts of names."""
     for match in _NON_ASCII.finditer(bare):
         char = match.group()
         if not char.isalnum():

@@ -1,6 +1,6 @@
-"""Write a hint for a query result with missing data: failed conditions, similar names, other columns with the text.
+"""Write a hint for an empty or incomplete query result: unmet conditions, similar names, other columns with the text.
 
-A hint shows row names, table and column names, and parts of the statement, never the content of another cell.
+A hint shows names of rows, tables and columns, and parts of the statement, but never the content of another cell.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quot
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Cell, QueryAnswer
 
-# The work is bounded by counts and not by time, so that a statement gets the same hint on a busy machine.
+# Counts and not time limit the work, so that a statement gets the same hint on a busy machine.
 MAX_CONDITIONS = 4
 MAX_TEXTS = 2
-MAX_COUNT = 100  # rows counted for a condition
+MAX_COUNT = 100  # at most so many rows are counted for a condition
 MAX_ROWS_SEARCHED = 3_000  # of each table
 MAX_CELL_CHARS = 300  # searched in each cell
 MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell contains
-FEW_ROWS = 3
+FEW_ROWS = 3  # a result of at most so many rows gets a hint about empty columns
 _COLUMNS_SHOWN = 3
 _FILLED_SHOWN = 10
 _NAMES_SHOWN = 3
 _CONDITION_CHARS = 50
-_NAME_CHARS = 60  # of the part of a hint that tells which table has a name
+_NAME_CHARS = 60  # reserved for the part of a hint that says which table contains a name
 
 _LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
 
-_Place = tuple[str | None, str | None]  # a table and a folded column
+_Place = tuple[str | None, str | None]  # a table and a column in lower case
 
 
 def is_wanted(sql: str, answer: QueryAnswer) -> bool:
-    """Decide whether a query result needs a hint: no rows, a few rows with an empty column, or a list of names."""
+    """Return whether a result needs a hint: no rows, up to 3 rows with an empty column, or a list of texts in IN."""
     lacks = not answer.records or _may_count_nothing(answer) or _has_empty_columns(answer)
     return lacks or _LIST_OF_TEXTS.search(sql) is not None
 
 
 class Hints:
-    """Writes hints for one database; `read` runs a SELECT within a short time limit, and raises QueryError."""
+    """Writes hints for one database. `read` runs a SELECT under a short time limit and may raise QueryError."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Hints:
         self._read = read
 
     def hint(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
-        """Return a hint of at most `MAX_HINT_CHARS` characters for the result of `tree`; None if there is none."""
+        """Return a hint for the answer to `tree`, at most `MAX_HINT_CHARS` characters; None if no hint applies."""
         if not answer.records or (_may_count_nothing(answer) and not _selects_a_column(tree)):
             return _fitted(self._after_nothing(tree))
         if missing := _fitted(self._about_missing_names(tree)):
@@ -89,7 +89,7 @@ class Hints:
         yield from (_count_shown(part, count) for part, count in counts.items() if count)
 
     def _count(self, part: Condition) -> int | None:
-        """Return how many rows meet a condition alone, up to `MAX_COUNT`; None if the count is unknown."""
+        """Return how many rows meet the condition on its own, at most `MAX_COUNT`; None if the count is unknown."""
         if part.table is None:
             return None
         rows = f"SELECT 1 FROM {quoted(part.table)} WHERE {part.sql} LIMIT {MAX_COUNT}"
@@ -110,9 +110,9 @@ class Hints:
             return
         found = self._names.find(searched.text)
         named = about_names(searched, found)
-        # A text with a similar name was meant as a name; a text that is only a part of names may be anything.
+        # A text similar to a name was meant as a name. A text that is only a part of names may occur in other columns.
         columns = [] if found.exact or found.aliases or found.near else self._columns_with(searched)
-        # A name says more than a part shorter than half of the text; two characters of a sentence say nothing.
+        # Next to similar names, a part helps only with half of the text's length; otherwise a quarter is enough.
         least = len(searched.text) / (2 if named else 4)
         part = None if columns or found.exact or found.aliases else self._part_in_column(searched, least)
         if part is not None:
@@ -124,7 +124,7 @@ class Hints:
             yield f"nothing is like '{searched.text}'; LIKE '%part%' finds parts"
 
     def _other_case(self, searched: SearchedText) -> str | None:
-        """Return how the searched column spells the text if only the case of letters differs."""
+        """Return a hint with the column's spelling of the text if only upper and lower case differ, else None."""
         if searched.table is None or searched.column is None or self._is_name_column(searched):
             return None
         column, text = quoted(searched.column), self._dialect.text_literal(searched.text)
@@ -135,7 +135,7 @@ class Hints:
         return f"it is written {searched.column} = {self._dialect.text_literal(str(cell))}" if differs else None
 
     def _part_in_column(self, searched: SearchedText, least: float) -> str | None:
-        """Return a part of the text, at least `least` characters, that its column contains; None for row names."""
+        """Return a hint with a part of the text, `least` characters or more, that its column contains, or None."""
         if searched.table is None or searched.column is None or self._is_name_column(searched):
             return None
         column = quoted(searched.column)
@@ -153,7 +153,7 @@ class Hints:
         return naming is not None and fold(naming.column) == searched.column
 
     def _about_selected(self, tree: exp.Query, searched: SearchedText) -> Iterable[str]:
-        """Yield the filled columns of a row that another table has, if that table lacks the selected columns."""
+        """If the named row is in another table, without the selected columns, yield that row's non-empty columns."""
         name = next(iter(self._names.exact(searched.text)), None)
         if name is None or not self._is_name_column(searched) or only_table(tree, self._schema) in {None, name.table}:
             return
@@ -167,7 +167,7 @@ class Hints:
             yield shortened(others, MAX_HINT_CHARS - _NAME_CHARS)
 
     def _about_missing_names(self, tree: exp.Query) -> Iterable[str]:
-        """Yield the parts of a hint about names in a list such as `name IN ('a', 'b')` that no row has."""
+        """Yield the parts of a hint about texts in a list such as `name IN ('a', 'b')` that are the name of no row."""
         texts = [text for text in listed_texts(tree, self._schema) if self._may_be_missing(text)]
         missing = [text for text in texts[:MAX_CONDITIONS] if self._count(_equals(text, self._dialect)) == 0]
         for text in missing[:MAX_TEXTS]:
@@ -176,9 +176,9 @@ class Hints:
                 yield part if is_named else f"'{text.text}' finds nothing: {part}"
 
     def _may_be_missing(self, searched: SearchedText) -> bool:
-        """Return whether a text is searched in a column of names and the index has no name with this spelling.
+        """Return whether the text is searched in a column of row names, and the name index lacks this exact spelling.
 
-        The engine may still find the name: the index is limited in size, and MySQL ignores the case of letters.
+        The engine may still find the name: the index is limited in size, and MySQL ignores upper and lower case.
         """
         if not self._is_name_column(searched) or not searched.text.strip():
             return False
@@ -186,7 +186,7 @@ class Hints:
         return all(_place(name) != here or name.text != searched.text for name in self._names.exact(searched.text))
 
     def _columns_with(self, searched: SearchedText) -> list[str]:
-        """Return the columns that contain the text by table, the searched table first, without columns of names."""
+        """Return `table: columns` for tables with the text outside of row names; the searched table comes first."""
         if not 1 < len(searched.text) <= MAX_CHARS_SEARCHED:
             return []
         like = self._dialect.text_literal(f"%{searched.text}%")
@@ -203,7 +203,7 @@ class Hints:
         return sorted(found, key=lambda columns: not columns.startswith(f"{searched.table}:"))
 
     def _after_empty_columns(self, tree: exp.Query, answer: QueryAnswer) -> Iterable[str]:
-        """Yield the selected columns that are empty in the found rows, and the columns that are filled."""
+        """Yield the selected columns that are empty in all rows of the result, and other columns that are not."""
         table = only_table(tree, self._schema)
         if table is None or any(output.is_star for output in tree.selects):
             return
@@ -219,7 +219,7 @@ class Hints:
             yield f"filled: {', '.join(filled[:_FILLED_SHOWN])}" if filled else "so are the other columns"
 
     def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:
-        """Return the columns, except `known`, that are filled in one of the first rows; None if this is unknown."""
+        """Return the columns, except `known`, that are non-empty in one of the first rows; None if the query fails."""
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
         filled = ", ".join(f"max(length(trim({quoted(column)}))) > 0" for column in others)
         rows = f"SELECT * FROM {quoted(table)} {where} LIMIT {FEW_ROWS}"
@@ -228,7 +228,7 @@ class Hints:
 
 
 def about_names(searched: SearchedText, found: Found) -> list[str]:
-    """Return the parts of a hint about the names that the index found for a text."""
+    """Return the parts of a hint about the similar names that the index found for a searched text."""
     here = (searched.table, searched.column)
     parts = []
     for name in found.exact:
@@ -277,7 +277,7 @@ def _texts(names: Sequence[Name]) -> str:
 
 
 def _selects_a_column(tree: exp.Query) -> bool:
-    """Return whether a SELECT returns columns unchanged, so that its one record is a row."""
+    """Return whether a SELECT outputs a plain column or `*`: then a single record is a table row, not an aggregate."""
     return any(output.is_star or isinstance(output.unalias(), exp.Column) for output in tree.selects)
 
 
@@ -296,7 +296,7 @@ def _equals(searched: SearchedText, dialect: Dialect) -> Condition:
 
 
 def _fitted(parts: Iterable[str]) -> str | None:
-    """Join the parts that fit into a hint, in their order."""
+    """Join the parts in order, skipping any that would exceed `MAX_HINT_CHARS`; None if no part is left."""
     hint = ""
     for part in parts:
         longer = f"{hint}; {part}" if hint else part

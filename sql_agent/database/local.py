@@ -1,4 +1,4 @@
-"""Query a database in worker processes: keep the idle ones, replace those that were killed, wait out an outage."""
+"""Query a database in worker processes: reuse idle workers, replace killed ones, and retry during an outage."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from sql_agent.system.messages import OUTAGE_S, Outage
 
 logger = logging.getLogger(__name__)
 
-_GRACE_S = 0.2  # after the deadline, in which a worker should have answered by itself
-_KEPT_IDLE_S = 10.0  # for which a worker is kept that nobody needs; to start one takes some 10 ms of a processor
-_PAUSE_S = 1.0  # between two tries of a statement while the database does not answer
+_GRACE_S = 0.2  # after the deadline; a worker that has not answered by then is killed
+_KEPT_IDLE_S = 10.0  # an idle worker is stopped after this time; starting one takes about 10 ms of CPU time
+_PAUSE_S = 1.0  # between two attempts while the database does not answer
 _numbers = itertools.count()
 
 
@@ -36,25 +36,26 @@ def open_database(
 ) -> Database:
     """Open the database at `source`, a path or a URL.
 
-    Without `hinted` its answers have no hints, which take longer than most statements. Raises DatabaseFileError when it
-    is not there or lacks something of `required`.
+    With `hinted=False` its answers have no hints, which take longer than most statements. Raises DatabaseFileError if
+    the database does not exist or lacks a required table, column or row.
     """
     opened = open_source(source, required, limits or QueryLimits())
     return LocalDatabase(replace(opened, hinted=hinted))
 
 
 class LocalDatabase(Database):
-    """Queries an opened file or server; the deadline of a statement begins when a worker receives the statement.
+    """A SQLite file or a database server, queried in worker processes.
 
-    Raises DatabaseFileError when no worker can be started; the first one takes about half a second. Once a file is
-    another one than was opened, every statement is refused with the kind "database_changed". While the database does
-    not answer, for OUTAGE_S seconds, a statement is tried again, which is logged.
+    The deadline of a statement starts when a worker receives the statement. Once a SQLite file has changed, every
+    statement is refused with the kind "database_changed". While the database does not answer, a statement is retried
+    for OUTAGE_S seconds, and the outage is logged. Raises DatabaseFileError if no worker can be started; starting the
+    first one takes about half a second.
     """
 
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened.engine.source, opened.schema, opened.engine.dialect, opened.limits)
         self._engine = opened.engine
-        # The number tells this database from the same one opened again, whose names may have changed.
+        # A unique number: the server caches row names by these bytes, and a reopened database may have new names.
         self._opened = pickle.dumps((next(_numbers), opened))
         self._outage = Outage(f"The database {self.source}", logger.warning)
         self._pid = os.getpid()
@@ -62,13 +63,13 @@ class LocalDatabase(Database):
         self._free = threading.BoundedSemaphore(MAX_QUERIES)
         self._lock = threading.Lock()
         self._busy: set[Worker] = set()
-        # The first worker is started now, because importing sqlglot takes longer than many a query may.
+        # The first worker is started now, because importing sqlglot can take longer than the deadline of a query.
         self._idle = [Worker(self._opened)]
         if trouble := self._idle[0].trouble:
             logger.warning("hints will name no rows, because the names could not be read: %s", trouble)
 
     def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
-        """Run one statement."""
+        """Run one statement in a worker process."""
         request = {"sql": sql, "changes": [change.model_dump() for change in changes]}
         try:
             check_length(sql)
@@ -77,7 +78,7 @@ class LocalDatabase(Database):
             return refusal(error.kind, error.message, error.hint)
 
     def close(self) -> None:
-        """End the processes of this database; a statement that is running is answered with an error."""
+        """Stop the worker processes. Running statements return an error."""
         with self._lock:
             self._closed.set()
             for worker in self._idle:
@@ -87,7 +88,7 @@ class LocalDatabase(Database):
         super().close()
 
     def _patient_answer(self, request: dict[str, Any]) -> QueryAnswer:
-        """Return the answer of a worker; raises DatabaseFileError when the database does not answer for too long."""
+        """Return a worker's answer, with retries during an outage. Raises DatabaseFileError after OUTAGE_S seconds."""
         give_up_at = time.monotonic() + OUTAGE_S
         while True:
             with self._free:
@@ -101,7 +102,7 @@ class LocalDatabase(Database):
                 raise DatabaseFileError(f"{self.source} does not answer: {error.message}", hint=error.hint)
 
     def _answer(self, request: dict[str, Any]) -> QueryAnswer:
-        """Return the answer of a worker. Raises QueryError when the database is closed."""
+        """Return a worker's answer. Raises QueryError if the database is closed."""
         worker = self._handed_over(request)
         is_fit = False
         try:
@@ -114,7 +115,7 @@ class LocalDatabase(Database):
             self._check_open()
             message = "the statement needed more memory or time than a query may have"
             return refusal("too_complex", message, "write a simpler statement, read fewer rows")
-        except BaseException:  # an interrupt
+        except BaseException:  # such as KeyboardInterrupt
             worker.kill()
             raise
         finally:
@@ -124,7 +125,7 @@ class LocalDatabase(Database):
         return QueryAnswer.model_validate(reply["answer"])
 
     def _handed_over(self, request: dict[str, Any]) -> Worker:
-        """Return the worker that has received the request: an idle one, unless all were killed, or a new one."""
+        """Send the request to an idle worker, or to a new one if there is none, and return this worker."""
         while True:
             with self._lock:
                 self._check_open()
@@ -140,7 +141,7 @@ class LocalDatabase(Database):
                 return worker
 
     def _take_back(self, worker: Worker, *, is_fit: bool) -> None:
-        """Keep a worker that is fit for further statements, and end those that have been idle for long."""
+        """Keep the worker for further statements if `is_fit`, else close it. Also close workers idle for over 10 s."""
         worker.idle_since = time.monotonic()
         with self._lock:
             self._busy.discard(worker)
@@ -156,7 +157,7 @@ class LocalDatabase(Database):
             raise QueryError(DATABASE_CHANGED, f"the database {self.source} is closed", hint="open it again")
 
     def _too_slow(self) -> QueryAnswer:
-        # A server ends a statement before it is late; one that did not may be unable to answer anything.
+        # A healthy server ends a statement before the deadline. A server that did not may be down.
         if why := self._engine.silence():
             return refusal(UNAVAILABLE, why, "look whether the database server runs")
         message = f"interrupted after {self.limits.deadline_s:g} seconds"

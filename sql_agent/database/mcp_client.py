@@ -1,7 +1,7 @@
-"""Query a database through an MCP server that `sql-agent mcp` started; the answers equal those of a local database.
+"""Query a database through an MCP server (`sql-agent mcp`), with the same answers as from a local database.
 
-`_meta`, which MCP clients do not show to a model, carries data for programs: the whole answer, the cells that read as
-NULL in a query, and the tables of the database.
+The field `_meta` of MCP messages, which clients do not show to a model, carries data for programs: the full answer, the
+changes of tables for a query, and the schema of the database.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sql_agent.schemas import QueryAnswer, QueryLimits
 TOOL_NAME = "query_database_by_sql"
 META = "sql_agent"  # our key in `_meta`
 _CONNECT_S = 60.0  # includes the start of a server's worker processes
-_TRANSFER_S = 30.0  # added to the query's deadline
+_TRANSFER_S = 30.0  # for the transfer of a query and its answer, in addition to the query's deadline
 _DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLITE, MYSQL)}
 
 _T = TypeVar("_T")
@@ -47,9 +47,9 @@ class ToolServer:
 
 
 class McpDatabase(Database):
-    """Queries the database behind an MCP server.
+    """The database behind an MCP server.
 
-    Raises DatabaseFileError if the server is unreachable or another version of `sql-agent mcp`.
+    Raises DatabaseFileError if the server is unreachable or runs another version of `sql-agent mcp`.
     """
 
     def __init__(self, server: ToolServer) -> None:
@@ -81,7 +81,7 @@ class McpDatabase(Database):
             raise self._unusable(f"its answer cannot be read: {error!r}") from error
 
     def close(self) -> None:
-        """End the connection, and the server if a command started it."""
+        """Close the connection, and stop the server if a command started it."""
         super().close()
         self._stop()
 
@@ -106,7 +106,7 @@ class McpDatabase(Database):
             client = await self._connected()
             try:
                 return await client.call_tool(TOOL_NAME, {"sql": sql}, meta=meta, raise_on_error=False)
-            except Exception:  # the session has ended, or the server was started again: connect anew
+            except Exception:  # the session has ended or the server was restarted: reconnect
                 if is_last:
                     raise
                 await self._disconnect(client)
@@ -159,5 +159,5 @@ def _client(server: ToolServer) -> Any:
     if server.url is not None:
         return Client(StreamableHttpTransport(server.url, auth=server.token))
     program, *arguments = shlex.split(server.command or "")
-    # By default the transport passes no environment, and the server needs DATABASE_URL and other settings.
+    # By default the transport passes no environment variables, but the server needs DATABASE_URL and other settings.
     return Client(StdioTransport(program, arguments, env=dict(os.environ), keep_alive=False))

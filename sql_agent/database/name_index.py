@@ -1,6 +1,6 @@
-"""Find the row names similar to a text: longer names, aliases, typing errors, parts, abbreviations.
+"""Find row names that are similar to a text: longer names, aliases, misspellings, parts, abbreviations.
 
-Whole names are compared with rapidfuzz instead of trigrams, because most Chinese names have one to four characters. One
+Whole names are compared with rapidfuzz instead of trigrams, because most Chinese names have one to four characters. A
 search in 50,000 names takes a few milliseconds.
 """
 
@@ -16,26 +16,26 @@ from rapidfuzz.distance import OSA, LCSseq
 
 from sql_agent.database.schema import Naming, Schema, fold, quoted
 
-MAX_NAMES = 100_000  # of each table
+MAX_NAMES = 100_000  # read from each table
 MAX_SEARCHED_CHARS = 80
 _CANDIDATES = 200
-_TYPO_EVERY = 4  # characters for each wrong, missing or swapped character
-_SHARED_CHARS = 3  # consecutive Chinese characters that a name must share
+_TYPO_EVERY = 4  # one typing error is tolerated for every four characters
+_SHARED_CHARS = 3  # minimum of consecutive Chinese characters that a text and a name must share
 _MAX_SHARING_CHARS = 20  # a longer Chinese text is not searched for parts of names
 _MAX_CUT_CHARS = 8  # the end or beginning of a longer text is no abbreviation but a word of a sentence
-_MOST_CUT = 4  # characters around a Chinese name with a typing error
-_SHARED_LETTERS = 5  # of a shared word
+_MOST_CUT = 4  # most characters of a text around a misspelt Chinese name
+_SHARED_LETTERS = 5  # minimum length of a word that a text and a name share
 _MAX_WORDS = 8  # a text with more words is not searched for parts of names
-_WORDS_TOGETHER = 3
-_MOST_SHARING = 40  # a part of more names says nothing, such as 综合征 or "tablets"
+_WORDS_TOGETHER = 3  # most consecutive words that are searched as one part
+_MOST_SHARING = 40  # a part of more names is too common, such as 综合征 or "tablets"
 _MOST_CALLED = 3  # rows for one formal name: as many as a hint shows
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
 _SHORT_CHINESE = re.compile(r"[\u3400-\u9fff]{2,4}")
 _INITIALS = re.compile(r"[a-z][a-z0-9]{1,5}")
-# An abbreviation has one character of each word: few characters come before the first one, few between two.
+# Most characters of a name before the first character of its abbreviation, and between two of them.
 _MAX_BEFORE, _MAX_BETWEEN = 3, 5
-_FEW = 4  # a beginning of more names says nothing, such as 复方
+_FEW = 4  # a beginning of more names is too common, such as 复方
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Name:
 
 @dataclass(frozen=True)
 class Found:
-    """The names similar to one text, the most similar first.
+    """The row names similar to one text, the most similar first.
 
-    `exact` names equal the text except for case and blanks. `aliases` are the names of rows whose other name is the
-    text. `longer` names contain the text. `near` names differ by a typing error or are part of the text. `abbreviated`
-    names may be abbreviated by the text, its beginning or its end.
+    `exact` names equal the text except for case and blanks. `aliases` are the names of rows that have the text as
+    another name. `longer` names contain the text. `near` names are misspelt in the text or are part of the text.
+    `abbreviated` names may be abbreviated by the text, by its beginning or by its end.
     """
 
     exact: tuple[Name, ...] = ()
@@ -64,10 +64,10 @@ class Found:
 
 
 class NameIndex:
-    """Indexes the names of rows and their other names by comparable text."""
+    """An index of row names and their aliases, searched by similarity."""
 
     def __init__(self, names: Iterable[tuple[str, Name]]) -> None:
-        """`names` are pairs of the row's name, or another name of the row, and the row's name."""
+        """`names` are pairs: a text that names a row (the row's name or an alias), and the row's `Name`."""
         self._names: dict[str, dict[Name, None]] = {}
         for text, name in names:
             if key := comparable(text):
@@ -99,24 +99,24 @@ class NameIndex:
         return tuple(name for name in self._names.get(key, {}) if comparable(name.text) == key)
 
     def _named(self, keys: Iterable[str]) -> tuple[Name, ...]:
-        """Return the names of the rows with these keys; for each key the row's own name before other names."""
+        """Return the rows with the index keys `keys`; rows with a key as name come before rows with it as alias."""
         ordered = (sorted(self._names[key], key=lambda name: comparable(name.text) != key) for key in keys)
         return tuple(dict.fromkeys(name for names in ordered for name in names))
 
     def _near(self, key: str, *, is_part: bool) -> list[str]:
-        """Return names that differ from `key` by a typing error or are part of `key`, else names that share a part.
+        """Return index keys that are misspellings or parts of `key`, else keys that share a part with `key`.
 
-        Shared parts are not searched if the text `is_part` of names.
+        With `is_part` (some names contain the text), shared parts are not searched.
         """
         mistyped, inside = self._misspelt(key), self._inside(key)
         if mistyped or is_part or (inside and 2 * len(inside[0]) >= len(key)):
             return [*mistyped, *inside]
         part, sharing = self._sharing(key)
-        # A whole name counts as much as one more character: 肺炎 in 老年肺炎球菌.
+        # A shared part must be two characters longer than a whole name: 肺炎 in 老年肺炎球菌.
         return sharing if inside and len(part) > len(inside[0]) + 1 else inside or sharing
 
     def _with(self, part: str) -> list[str]:
-        """Return names that contain `part`: first names that start with `part`, then by length."""
+        """Return the index keys that contain `part`: first those that start with `part`, then shorter before longer."""
         if part not in self._all:
             return []
         found = (key for key in self._keys if part in key)
@@ -125,8 +125,8 @@ class NameIndex:
     def _sharing(self, key: str) -> tuple[str, list[str]]:
         """Return the longest part of `key` that names contain, such as a stem or a name in a sentence, and these names.
 
-        A part shorter than half of `key` counts only if few names contain the part. In alphabetic text a part is one to
-        three words, which may be misspelt.
+        A part shorter than half of `key` counts only if few names contain it. In alphabetic text a part is one to three
+        words, which may be misspelt.
         """
         if _CHINESE.search(key):
             parts = _chinese_parts(key) if len(key) <= _MAX_SHARING_CHARS else []
@@ -140,7 +140,7 @@ class NameIndex:
 
     def _misspelt(self, part: str) -> list[str]:
         """Return names that differ from `part` by at most one typing error per four characters, the nearest first."""
-        if len(part) < 3:  # a change in two characters makes another name
+        if len(part) < 3:  # a change of one in two characters makes another name
             return []
         allowed = max(1, len(part) // _TYPO_EVERY)
         found = [
@@ -153,10 +153,11 @@ class NameIndex:
         return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0])) if far]
 
     def _short_for(self, key: str) -> list[str]:
-        """Return names that `key` abbreviates, else names that the end or beginning of `key` abbreviates or begins.
+        """Return names that `key` abbreviates, else names that start with, or are abbreviated by, its end or beginning.
 
-        Too many names contain two given characters in order. A beginning counts only if the name shares most of `key`:
-        格列美脲 is not short for 格列齐特, nor 奥利替芬定 for 奥利司他胶囊.
+        Two characters do not count as an abbreviation, because too many names contain them in order. A
+        beginning counts only if the name shares most of `key`: 格列美脲 is not short for 格列齐特, nor 奥利替芬定 for
+        奥利司他胶囊.
         """
         found = self._abbreviated(key)
         if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
@@ -176,7 +177,7 @@ class NameIndex:
         return begun if len(begun) <= _FEW else []
 
     def _abbreviated(self, key: str) -> list[str]:
-        """Return names that contain the characters of `key` in order, or words that begin with its letters."""
+        """Return names with the Chinese characters of `key` in order, or with words that begin with its letters."""
         if _SHORT_CHINESE.fullmatch(key):
             between, before = f"[^\n]{{0,{_MAX_BETWEEN}}}", _MAX_BEFORE
         elif _INITIALS.fullmatch(key):
@@ -192,9 +193,9 @@ class NameIndex:
         return sorted(found, key=lambda name: (not name.startswith(key[0]), len(name), name))
 
     def _inside(self, key: str) -> list[str]:
-        """Return the longest names within `key` that do not overlap, the longest first.
+        """Return the longest non-overlapping names that occur in `key`, the longest first.
 
-        A name that is only another name of a row comes after a name that contains it, such as 阿奇霉素片 for 阿奇霉素.
+        An alias comes after a row's name that contains the alias, such as 阿奇霉素 after 阿奇霉素片.
         """
         places = [
             (start, end)
@@ -217,7 +218,7 @@ class NameIndex:
 def read_names(
     schema: Schema, namings: Mapping[str, Naming], read: Callable[[str], Iterable[tuple[object, ...]]]
 ) -> Iterator[tuple[str, Name]]:
-    """Yield the pairs for `NameIndex`; `read` runs one SELECT for each table."""
+    """Read the row names of all tables and yield the pairs for `NameIndex`. `read` runs one SELECT for each table."""
     for table, naming in namings.items():
         if (own_table := schema.spelled(table)) is None:
             continue
@@ -238,11 +239,12 @@ def read_names(
 
 
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
-    """Yield each other name in `naming.called` with a row's name; the keys of `names` are comparable texts.
+    """Yield pairs of a name in `naming.called` and the `Name` of the row. `names` maps comparable texts to row names.
 
-    The row is the one whose name is the formal name; without such a row, the rows with the shortest names that contain
-    the formal name: 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素. The formal name is also yielded for a
-    row that has one of the other names.
+    The row is the one whose name is the formal name. Without such a row, the rows with the shortest
+    names that contain the formal name are taken: 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素.
+
+    A row that is named by one of the other names is also paired with the formal name.
     """
     all_names = "\n".join(["", *names, ""])
     rest = _rest_pattern(naming.beside)
@@ -255,7 +257,7 @@ def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tupl
 
 
 def _rest_pattern(beside: frozenset[str]) -> re.Pattern[str]:
-    """Return the pattern of the text around a formal name: words of `beside`, blanks and punctuation."""
+    """Return the pattern of the text that may surround a formal name: words of `beside`, blanks and punctuation."""
     words = sorted(map(comparable, beside), key=len, reverse=True)
     return re.compile("|".join([*map(re.escape, words), r"[\s(),-]"]).join(["(?:", ")*"]))
 
@@ -272,12 +274,12 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 
 
 def comparable(text: str) -> str:
-    """Normalise the width and case of letters and the blanks of a text, to compare names."""
+    """Return `text` in NFKC and lower case with single blanks, to compare names."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _chinese_parts(key: str) -> Iterator[str]:
-    """Yield the parts of a text except the whole, the longest first."""
+    """Yield the substrings of `key` with at least three characters, the longest first, without `key` itself."""
     for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
         yield from (key[start : start + size] for start in range(len(key) - size + 1))
 
@@ -288,13 +290,13 @@ def _shares_most(key: str, name: str) -> bool:
 
 
 def _may_be_misspelt(part: str, key: str) -> bool:
-    """Return whether typing errors in `part` are worth milliseconds: `part` is words, or most of a Chinese text."""
+    """Return whether `part` is worth a slow search for misspellings: words, or most of a Chinese text."""
     is_most = len(key) - _MOST_CUT <= len(part) and len(part) >= _TYPO_EVERY
     return not _CHINESE.search(key) or (is_most and (key.startswith(part) or key.endswith(part)))
 
 
 def _word_parts(key: str) -> Iterator[str]:
-    """Yield three consecutive words of a text, then two, then one."""
+    """Yield the groups of three consecutive words, then of two, then single words, of at least five letters each."""
     words = key.split()
     if len(words) > _MAX_WORDS:
         return

@@ -1,18 +1,19 @@
-"""Find out which part of a question's evidence the agent's queries read.
+"""Find out which items of a question's evidence the agent's queries read.
 
-It does not matter how a statement asks: by name or id, through aliases, a WITH query or a subquery. It is run
-again over changed tables, and the part of the result from which the answer follows must change with them. It is the
-counterfactual form of why-provenance (Buneman, Khanna and Tan 2001, "Why and Where").
+It does not matter how a statement finds a row: by name or id, through aliases, a WITH query or a subquery. The
+statement is run again on changed tables. It read an item if the relevant part of its result changes with the item. This
+is the counterfactual form of why-provenance (Buneman, Khanna and Tan 2001, "Why and Where").
 
-    a text     the result shows a mark that was put behind the text in its cell; or the statement did not write the text
-               itself, and no longer shows it when the cell has another one
-    a name     some query also depends on the columns by which the gold SQL finds the row
-    a number   a cell or the number of rows says it, also over a table of only the evidence's rows, and not when these
-               are absent or have another text
-    yes or no  the statement searches the cell for a text; its result changes with this text in the cell, and does not
-               change with it in the cells of other rows
+    a text     the result shows a mark that was appended to the text in its cell; or the text is not written in the
+               statement, and the result no longer shows the text when the cell has another one
+    a name     as for a text, and some query depends on the columns by which the gold SQL finds the row
+    a number   a cell or the number of rows is this number, also if the table has only the evidence's rows, but not if
+               these rows are missing or have another text
+    yes or no  the statement searches the cell for a text; its result changes if the cell has another or this text, and
+               does not change if the cells of all other rows have this text
 
-Queries that show more than twenty other values of the column have looked nothing up.
+Queries that together show more than twenty other values of the evidence's columns list a table, and count as having
+read nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from sql_agent.reward.judges.statements import searched_texts, searches, written
 from sql_agent.schemas import Cell, Evidence, QueryAnswer, QueryCall, Question
 
 _MOST_OTHERS = 20  # values of the evidence's columns in other rows that all queries together may show
-_LEAST_SEARCHED = 2  # characters of a text for which a statement searches a cell
-_ANOTHER = "—"
+_LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
+_ANOTHER = "—"  # replaces the text of a cell
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 Records = Sequence[tuple[Cell, ...]]
@@ -52,9 +53,10 @@ def judge_case(  # noqa: PLR0917  the parts of a graded rollout
     names: Mapping[str, Naming],
     reader: Reader,
 ) -> JudgeCase:
-    """Return what a judge needs to grade `answer`: with the evidence that `calls` read, and the names of its rows.
+    """Return the input of a judge for `answer`, with the evidence that `calls` read and the names of its rows.
 
-    `names` are those of the task's schema, `reader` is for the question's language.
+    `names` gives the column of row names by table, as the task defines it. `reader` must be for the question's
+    language. Row names are looked up only for an answer with a colon.
     """
     conclusion = reader.number_or_yes_no(question.answer, question.question)
     read = None
@@ -64,7 +66,7 @@ def judge_case(  # noqa: PLR0917  the parts of a graded rollout
     return JudgeCase(question=question, answer=answer, calls=tuple(calls), evidence_read=read, row_names=named)
 
 
-def evidence_read(  # noqa: PLR0917  what is known of a question, in the order of its importance
+def evidence_read(  # noqa: PLR0917  the parts of a question, the most important first
     database: _Database,
     calls: Iterable[QueryCall],
     evidence: Sequence[Evidence],
@@ -72,14 +74,14 @@ def evidence_read(  # noqa: PLR0917  what is known of a question, in the order o
     gold: Iterable[str] = (),
     names: Mapping[str, Naming] = MappingProxyType({}),
 ) -> tuple[Evidence, ...]:
-    """Return the part of `evidence` that at least one of `calls` read.
+    """Return the items of `evidence` that at least one of `calls` read.
 
-    `conclusion` is the reference where it is a number, in digits, or yes or no; it follows from cells and is in none.
-    `gold` are the statements of the gold SQL, `names` those of the task's schema.
+    `conclusion` is the reference if it is a number (in digits) or yes or no: such an answer follows from cells and is
+    in none of them. `gold` are the statements of the gold SQL. `names` gives the column of row names by table.
     """
     queries = [_Query(call, evidence, database) for call in calls if call.answer.status == "ok"]
     fields = {fold(item.field) for item in evidence}
-    # Gold SQL finds the rows of the evidence by these columns; one that searches the evidence itself by no others.
+    # The columns by which the gold SQL finds the evidence's rows; none if it searches the evidence's own columns.
     columns = {fold(column) for item in evidence for column in database.schema.columns.get(item.table, ())}
     found_by = {search.column for sql in gold for search in searches(sql)} & columns
     found_by = set() if found_by & fields else found_by
@@ -106,9 +108,9 @@ def evidence_read(  # noqa: PLR0917  what is known of a question, in the order o
 def row_names(
     evidence: Iterable[Evidence], database: _Database, names: Mapping[str, Naming]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return all names of the row of each item of `evidence`: its name, its aliases and its everyday names.
+    """Return for each item of `evidence` a tuple with all names of its row: the name, aliases and everyday names.
 
-    A table without `names` has none.
+    The tuple is empty if the table is not in `names`.
     """
     return tuple(tuple(_names_of(item, database, names.get(item.table))) for item in evidence)
 
@@ -132,7 +134,7 @@ def _names_of(item: Evidence, database: _Database, naming: Naming | None) -> Ite
 
 
 class _Query:
-    """One call, and what its result becomes over changed tables."""
+    """A query of the agent, which can be run again on changed tables."""
 
     def __init__(self, call: QueryCall, evidence: Sequence[Evidence], database: _Database) -> None:
         self._sql, self._records, self._database = call.sql, call.answer.records, database
@@ -142,7 +144,7 @@ class _Query:
             self._ids[item.table] = tuple(dict.fromkeys((*self._ids.get(item.table, ()), item.row_id)))
 
     def shown(self) -> tuple[set[Evidence], int]:
-        """Return the evidence that the result shows, and how many values of its columns in other rows."""
+        """Return the evidence that the result shows, and how many values of the same columns in other rows it shows."""
         if not any(_contain(self._records, item.quote) for item in self._evidence):
             return set(), 0
         marks = {item: f"‹{number}›" for number, item in enumerate(self._evidence)}
@@ -163,7 +165,7 @@ class _Query:
             shown = _contain(self._records, item.quote)
             if item in found or not shown or any(_squeezed(item.quote) in text for text in written):
                 continue
-            # A statement that compares the cell with its text no longer finds the marked one.
+            # A comparison of the cell with its text does not find the marked cell, so the text is replaced instead.
             other = self._over([_cell(item, _ANOTHER)])
             if other is not None and _contain(other, item.quote) < shown:
                 found.add(item)
@@ -175,7 +177,7 @@ class _Query:
         return any(self._changes(self._cells(columns, text)) for text in texts)
 
     def counts(self, number: float, columns: Iterable[str]) -> bool:
-        """Return whether the result says `number` because of the evidence's rows and of what they have in `columns`."""
+        """Return whether the result has `number` because of the evidence's rows and their cells in `columns`."""
         written = written_values(self._sql)
         said = _times_said(self._records, number, written)
         if not said or not _times_said(self._over(self._rows(others=True)) or (), number, written):
@@ -186,7 +188,7 @@ class _Query:
         return self.depends_on(columns)
 
     def decided(self, evidence: Iterable[Evidence]) -> set[Evidence]:
-        """Return the items of `evidence` that the statement searches for a text that decides its result."""
+        """Return the items of `evidence` that the statement searches for a text, if the match decides the result."""
         found = set()
         for item in evidence:
             texts = [
@@ -207,7 +209,7 @@ class _Query:
         return [Change(table=t, ids=ids, column=c, text=text) for t, ids in self._ids.items() for c in columns]
 
     def _rows(self, *, others: bool) -> list[Change]:
-        """Return the changes after which the rows of the evidence are absent, or all `others`."""
+        """Return the changes that remove the evidence's rows, or with `others` all rows except these."""
         return [Change(table=table, ids=ids, others=others) for table, ids in self._ids.items()]
 
     def _changes(self, changes: Sequence[Change]) -> bool:
@@ -215,7 +217,7 @@ class _Query:
         return records is not None and records != self._records
 
     def _over(self, changes: Sequence[Change]) -> Records | None:
-        """Return the result over changed tables; None where the statement fails over them."""
+        """Return the statement's result on changed tables; None if the statement fails on them."""
         answer = self._database.query(self._sql, changes=changes)
         return answer.records if answer.status == "ok" else None
 
@@ -225,7 +227,7 @@ def _cell(item: Evidence, text: str) -> Change:
 
 
 def _contain(records: Records, quote: str) -> int:
-    """Return how many cells contain `quote`, whatever its case and white space."""
+    """Return how many cells contain `quote`, ignoring case and white space."""
     wanted = _squeezed(quote)
     return sum(wanted in _squeezed(str(cell)) for record in records for cell in record)
 
@@ -235,7 +237,7 @@ def _squeezed(text: str) -> str:
 
 
 def _times_said(records: Records, number: float, written: frozenset[str]) -> int:
-    """Return how often records say `number`: in cells that the statement did not write itself, and by their count."""
+    """Return how often `number` is in cells, literals of the statement excepted, plus 1 for `number` distinct rows."""
     cells = (str(cell) for record in records for cell in record if cell is not None)
     found = (float(part) for cell in cells if cell not in written for part in _NUMBER.findall(cell))
     return sum(part == number for part in found) + (len(set(records)) == number)

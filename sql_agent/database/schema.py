@@ -1,4 +1,4 @@
-"""Define the schema that a task requires and the schema of a database, with hints about unknown names."""
+"""Define the tables that a task requires and the schema of a database, with hints about unknown names."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from functools import cached_property
 from sql_agent.errors import DatabaseFileError
 
 MAX_HINT_CHARS = 200  # for models with a small context
-_TABLES_DESCRIBED = 4  # tables that a hint lists with their columns
-_MUCH_NEARER = 0.1  # likeness that a column of another table must have in addition
+_TABLES_DESCRIBED = 4  # a hint lists columns only if there are at most so many tables
+_MUCH_NEARER = 0.1  # by how much the column of another table must be more similar
 
 _TO_LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
 
 
 def fold(name: str) -> str:
-    """Lower-case the ASCII letters of a name and no others, as SQLite does to compare names."""
+    """Return `name` with its ASCII letters, and no others, in lower case, as SQLite compares names."""
     if name.isascii():
         return name.lower()
-    # Translating bytes is ten times faster; in UTF-8 these bytes occur in ASCII letters only.
+    # Translating bytes is ten times faster than a str. In UTF-8 these bytes occur in ASCII letters only.
     return name.encode("utf-8", "surrogatepass").translate(_TO_LOWER).decode("utf-8", "surrogatepass")
 
 
@@ -31,11 +31,11 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Naming:
-    """The column with the names of a table's rows, and sources of further names.
+    """The column with the names of a table's rows, and the sources of their aliases.
 
     `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to names
-    that no cell contains: brands, everyday names. These also apply to a row whose longer name is the formal name with
-    words of `beside` around it, such as a salt or a form.
+    that are in no cell, such as brands and everyday names. They also apply to a row whose name is the formal name
+    surrounded by words of `beside`, such as a salt or a dosage form.
     """
 
     column: str
@@ -48,8 +48,9 @@ class Naming:
 class RequiredSchema:
     """The tables that a database must have, each with its required columns and at least one row.
 
-    Statements may read only these tables. With `tables` None they may read every table, and one table is enough. `hint`
-    says how to get such a database. `names` gives the column of row names by table, for hints.
+    Statements may read only these tables. If `tables` is None, statements may read every table, and the database must
+    have at least one. `hint` says how to get such a database. `names` gives the column of row names by table, for
+    hints.
     """
 
     tables: Mapping[str, tuple[str, ...]] | None
@@ -61,8 +62,8 @@ class RequiredSchema:
 class Schema:
     """The readable tables of a database with their columns in order, and the names of the other tables.
 
-    `database` is the name of the database in statements, as in `main.books`. `row_keys` gives the column with the
-    whole number that identifies a row, by table, where that is not `id`; None for a table without one.
+    `database` is the qualifier of table names, as in `main.books`. `row_keys` are pairs of a table and its row key, the
+    integer column that identifies a row; None for a table without a row key. Tables with the row key `id` are left out.
     """
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
@@ -76,7 +77,7 @@ class Schema:
         return dict(self.tables)
 
     def row_key(self, table: str) -> str | None:
-        """Return the column whose whole number identifies a row of `table`, such as `rowid`; None without one."""
+        """Return the integer column that identifies a row of `table`, such as `id` or `rowid`; None without one."""
         return self._row_keys.get(fold(table), "id")
 
     @cached_property
@@ -84,7 +85,7 @@ class Schema:
         return {fold(table): key for table, key in self.row_keys}
 
     def spelled(self, table: str) -> str | None:
-        """Return the exact name of `table`, which may be written in any case; None for an unknown table."""
+        """Return the exact name of `table`, which may be given in any case; None for an unknown table."""
         return table if table in self.columns else self._by_folded_name.get(fold(table))
 
     @cached_property
@@ -98,7 +99,7 @@ class Schema:
 
     @property
     def only_these(self) -> str:
-        """Return a hint for a table that may not be read."""
+        """Return a hint for a statement that reads a forbidden table: the tables that may be read."""
         return shortened(f"only {_listed(self.columns)} may be read")
 
     @property
@@ -110,9 +111,10 @@ class Schema:
         return "; ".join(shortened(f"{table} has {', '.join(columns)}", room) for table, columns in self.tables)
 
     def nearest_column(self, name: str, tables: Collection[str] = ()) -> str:
-        """Return a hint for an unknown column: the tables with that column, the nearest columns, or all columns.
+        """Return a hint for an unknown column: the tables with that column, the most similar columns, or all columns.
 
-        Columns of `tables`, which the statement reads, are preferred unless another table has a much nearer column.
+        Columns of `tables`, which the statement reads, are preferred unless another table has a much more similar
+        column.
         """
         name = fold(name.rsplit(".", 1)[-1])
         owners = [table for table, columns in self.tables if name in map(fold, columns)]
@@ -139,9 +141,9 @@ def readable_tables(
     columns_of: Callable[[str], tuple[str, ...]],
     has_rows: Callable[[str], bool],
 ) -> dict[str, tuple[str, ...]]:
-    """Return the readable ones of the tables `found` with their columns.
+    """Return the readable tables among `found`, with their columns.
 
-    Raises DatabaseFileError if the database at `source` lacks something of `required`.
+    Raises DatabaseFileError if the database at `source` lacks a required table, column or row.
     """
     if not found:
         raise DatabaseFileError(f"{source} has no tables", hint=required.hint)
@@ -164,7 +166,7 @@ def readable_tables(
 
 
 def shortened(listing: str, room: int = MAX_HINT_CHARS) -> str:
-    """Cut a listing to `room` characters, after a comma."""
+    """Cut a comma-separated listing to at most `room` characters, at a comma."""
     if len(listing) <= room:
         return listing
     return listing[: room - 2].rpartition(",")[0] + ", …"

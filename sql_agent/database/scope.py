@@ -1,4 +1,4 @@
-"""Find the tables that a statement reads: may each be read, and do the columns of its result come from them?"""
+"""Check that a statement reads only allowed tables, and find out whether its output columns come from these tables."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sql_agent.errors import QueryError
 
 
 class RefusedByDesignError(QueryError):
-    """SQLite would run the statement: a WITH query is recursive, or misleads because it has the name of a table."""
+    """A WITH query is refused although SQLite would run it: it is recursive, or has the name of a table."""
 
 
 class Relation(NamedTuple):
-    """Describes the rows of a query or table.
+    """The origin of the columns and rows of a query or table.
 
-    `columns` are pairs of a name and whether the column comes from a table of the schema. `table_rows` tells whether
-    the rows are rows of such tables.
+    `columns` are pairs of a name and whether the column comes from a table of the schema. `table_rows` is true if the
+    rows come from such a table.
     """
 
     columns: tuple[tuple[str, bool], ...]
@@ -33,7 +33,7 @@ class Relation(NamedTuple):
 
 
 def check_tables(tree: exp.Query, schema: Schema, dialect: Dialect) -> None:
-    """Raise QueryError unless every table of a statement is a table of the schema or a WITH query."""
+    """Raise QueryError unless every table in the statement is a table of the schema or a WITH query."""
     known = _schema_tables(schema, dialect)
     for node in tree.dfs():
         if isinstance(node, exp.With) and node.args.get("recursive"):
@@ -69,9 +69,9 @@ def _check_table(table: exp.Table, schema: Schema, dialect: Dialect) -> None:
 
 
 def _with_query(table: exp.Table, dialect: Dialect) -> exp.CTE | None:
-    """Return the WITH query that a table's name stands for, the innermost one that is defined before the table.
+    """Return the WITH query to which a table's name refers: the innermost one that is defined before the table.
 
-    Raises RefusedByDesignError for a WITH query that names itself.
+    Returns None without one. Raises RefusedByDesignError for a WITH query that names itself.
     """
     if table.db:
         return None
@@ -116,13 +116,13 @@ def shows_tables(tree: exp.Query, schema: Schema, dialect: Dialect) -> bool:
 
 
 class _Origins:
-    """Finds out for the queries of one statement whether their columns come from tables of the schema."""
+    """Finds out for each query of a statement whether its columns come from tables of the schema."""
 
     def __init__(self, schema: Schema, dialect: Dialect) -> None:
         self._schema = schema
         self._dialect = dialect
-        self._queries: dict[int, Relation] = {}  # by id, because a WITH query may be named many times
-        self._sources: dict[int, dict[str, Relation]] = {}  # of the FROM clause of a SELECT, by id
+        self._queries: dict[int, Relation] = {}  # keyed by id(), because a WITH query may be used many times
+        self._sources: dict[int, dict[str, Relation]] = {}  # the relations of a SELECT's FROM clause, keyed by its id()
 
     def of_query(self, query: exp.Expr) -> Relation:
         if id(query) not in self._queries:
@@ -151,7 +151,7 @@ class _Origins:
         return Relation(tuple(found), any(item.table_rows for item in sources.values()))
 
     def _of_from(self, select: exp.Expr) -> dict[str, Relation]:
-        """Return the relations of a SELECT's FROM clause by name; unnamed ones get a number."""
+        """Return the relations in a SELECT's FROM clause by name or alias; unnamed relations get a number."""
         if id(select) not in self._sources:
             found: dict[str, Relation] = {}
             for clause in (select.args.get("from_"), *(select.args.get("joins") or ())):
@@ -161,7 +161,7 @@ class _Origins:
         return self._sources[id(select)]
 
     def _items(self, node: exp.Expr, taken: int = 0) -> dict[str, Relation]:
-        """Return the relations of one item of a FROM clause; in parentheses there may be several."""
+        """Return the relations of one item of a FROM clause; an item in parentheses may have several."""
         if isinstance(node, exp.Table):
             found = {fold(node.alias_or_name): self._of_table(node)}
         elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery):
@@ -201,7 +201,7 @@ class _Origins:
         return found
 
     def _is_of_table(self, column: exp.Column) -> bool:
-        """Return whether a column comes from a table of the schema, in the innermost SELECT that has it."""
+        """Return whether a column comes from a table of the schema; the innermost SELECT with such a column decides."""
         table, name = fold(column.table), fold(column.name)
         for select in _selects_around(column):
             items = [item for source, item in self._of_from(select).items() if table in {"", source}]
@@ -223,7 +223,7 @@ class _Origins:
 
 
 def _selects_around(node: exp.Expr) -> Iterator[exp.Select]:
-    """Yield the SELECTs whose FROM clause `node` can use, the innermost first."""
+    """Yield the SELECTs whose FROM clause is visible to `node`, the innermost first."""
     below, parent = node, node.parent
     while parent is not None:
         if isinstance(parent, exp.Select) and not isinstance(below, exp.From | exp.Join | exp.With):

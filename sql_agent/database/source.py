@@ -1,4 +1,4 @@
-"""Locate a database, a SQLite file or a MySQL or MariaDB server, and define how to connect."""
+"""Parse the location of a database (a SQLite file, or a MySQL or MariaDB server), and define how to connect."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from sql_agent.schemas import QueryLimits
 Source = Path | ServerAddress
 
 _SQLITE = "sqlite:///"
-_URL = re.compile(r"\s*(?:(?:mysql|mariadb)[\w+]*:|[a-z][\w+.-]+:/)", re.IGNORECASE)  # a drive has one letter
+_URL = re.compile(r"\s*(?:(?:mysql|mariadb)[\w+]*:|[a-z][\w+.-]+:/)", re.IGNORECASE)  # C: is a drive
 
 
 class Connection(Protocol):
-    """Runs statements read-only. Raises QueryError if a statement fails."""
+    """A read-only connection. Its methods raise QueryError if a statement fails."""
 
     def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
-        """Run a statement of a model, over the tables with `changes`."""
+        """Run a statement that a model wrote, on the tables after `changes`."""
 
     def read(self, sql: str, seconds: float | None = None) -> Sequence[tuple[object, ...]]:
-        """Return all rows of a trusted statement, which may take `seconds`."""
+        """Return all rows of a trusted statement. Raises QueryError after `seconds`; None means no limit."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
 
 
 class Engine(Protocol):
@@ -52,12 +52,12 @@ class Engine(Protocol):
         """Open a connection that runs statements on the tables of `schema`. Raises QueryError."""
 
     def silence(self) -> str | None:
-        """Return why the database does not respond, for a late statement; None if the database responds."""
+        """Return why the database does not respond, None if it does. Called after a statement missed its deadline."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """An opened database: its connections, the readable tables, and the limits of answers."""
+    """A checked database: the engine that connects to it, its readable tables, its row names, and limits of answers."""
 
     engine: Engine
     schema: Schema
@@ -67,7 +67,7 @@ class Opened:
 
 
 def open_source(source: str | Source, required: RequiredSchema, limits: QueryLimits) -> Opened:
-    """Check the database at `source`. Raises DatabaseFileError if it is missing or lacks something of `required`."""
+    """Check the database at `source`. Raises DatabaseFileError if it is missing or lacks something that is required."""
     source = parse_source(source) if isinstance(source, str) else source
     names = {
         table: replace(naming, aliases=dict(naming.aliases), called=dict(naming.called))

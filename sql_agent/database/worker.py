@@ -1,16 +1,16 @@
-"""Answer statements in worker processes, which a server process forks: check, run, cap the answer, write the hint.
+"""Answer statements in worker processes: check the statement, run it, cut the answer, write the hint.
 
-What is covered:
-- A statement that is late. SQLite and the database servers end it at the deadline. Neither SQLite's compiler and
-  functions nor a silent server can be interrupted, so the parent kills a worker that has not answered 0.2 s later.
-- Memory: 512 MiB of addresses a worker. Files: none above 64 KiB. Processes: none can be started.
-- A crash of the engine: the program gets an answer, and the next statement another worker.
+A server process forks the workers. They protect the program from: - Late statements. SQLite and the database servers
+end a statement at its deadline. SQLite's compiler and functions cannot be interrupted, nor a server that does not
+respond, so the parent kills a worker that is 0.2 s late. - Memory and files: a worker has 512 MiB of address space,
+cannot write a file above 64 KiB, and starts no process. - Crashes of the engine: the program gets an error as the
+answer, and the next statement gets another worker.
 
-What is not covered: reading other files and using the network. The guard and read-only connections prevent both.
+The processes do not prevent reading other files or using the network. The guard and read-only connections do.
 
-Why a server: a program with threads must not fork, because a lock that another thread has taken stays locked in the
-child, which hung one time in ten. The server is a new program with one thread. It imports sqlglot once, in half a
-second, reads the names of each database once, and forks a worker in a few milliseconds.
+The server exists because a program with threads must not fork: a lock that another thread has taken stays locked in the
+child, which made one start in ten hang. The server is a separate program with a single thread. It imports sqlglot once,
+in half a second, reads the row names of each database once, and forks a worker in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 from sql_agent.system.signals import die_with_parent
 
-_MAX_MEMORY_BYTES = 512 * 1024 * 1024  # of addresses; 90 MB of them are taken by the interpreter and its modules
+_MAX_MEMORY_BYTES = 512 * 1024 * 1024  # address space; the interpreter and its modules need 90 MB
 _MAX_FILE_BYTES = 64 * 1024  # for SQLite's index of a write-ahead log; nothing else is ever written
-# A worker that needed this much more memory than at its start is replaced, because little of it would come back.
+# A worker whose memory has grown by this much is replaced, because Python gives little of it back.
 _SWOLLEN_KIB = 100 * 1024
-# Each of the few statements behind a hint may take this long; on the databases seen they take a tenth of it.
+# Time limit of each statement that is run for a hint, about ten times its usual duration.
 _HINT_STATEMENT_S = 0.25
-_MOST_DATABASES = 100  # whose names the server keeps
+_MOST_DATABASES = 100  # databases whose row names the server caches
 _FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
 
 
 def serve() -> None:
-    """Fork a worker for each order on the socket that is standard input, and return when that socket closes.
+    """Fork a worker for each request on the socket at standard input, and return when the socket is closed.
 
-    An order is a pickled database and the worker's end of a pipe.
+    A request consists of a pickled database and the worker's end of a pipe.
     """
     orders = Pipe(os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel then forgets workers that ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended workers
     # sqlglot's warnings quote the statement, which a model wrote, and standard error is the user's terminal.
     logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
-    check(_FIRST, Schema(()), SQLITE)  # what sqlglot builds at its first statement is then shared by all workers
+    check(_FIRST, Schema(()), SQLITE)  # all workers then share the tables that sqlglot builds at its first statement
     with tempfile.TemporaryFile() as turns, contextlib.suppress(EOFError):
         while True:
             data = orders.recv_bytes()
@@ -80,8 +80,8 @@ def serve() -> None:
 
 @lru_cache(_MOST_DATABASES)
 def _read(data: bytes) -> tuple[Opened, NameIndex, str | None]:
-    """Return the database that `data` describes, its names, and why there are none: hints then name no rows."""
-    _, opened = pickle.loads(data)  # noqa: S301  from the program that started us
+    """Unpickle a database and read its row names; return both, and the error message if the names cannot be read."""
+    _, opened = pickle.loads(data)  # noqa: S301  from the program that started this server
     names, trouble = NameIndex(()), None
     if opened.hinted:
         try:
@@ -89,15 +89,15 @@ def _read(data: bytes) -> tuple[Opened, NameIndex, str | None]:
                 names = NameIndex(read_names(opened.schema, opened.names, connection.read))
         except QueryError as error:
             trouble = error.message
-        except Exception as error:  # of the task's own functions that find other names
+        except Exception as error:  # raised by the task's functions that extract aliases
             trouble = f"{type(error).__name__}: {error}"
     gc.collect()
-    gc.freeze()  # its objects stay, and looking at them would copy the pages that the workers share
+    gc.freeze()  # garbage collection would write to, and so copy, memory pages that workers share
     return opened, names, trouble
 
 
 def _run_worker(pipe: Pipe, opened: Opened, names: NameIndex, trouble: str | None, turns: IO[bytes]) -> NoReturn:
-    """Say the process id and `trouble` on `pipe`, answer the requests there, and end this process."""
+    """Send the process id and `trouble` through `pipe`, answer the requests from `pipe`, and end this process."""
     die_with_parent()
     try:
         _limit_resources()
@@ -107,7 +107,7 @@ def _run_worker(pipe: Pipe, opened: Opened, names: NameIndex, trouble: str | Non
     except (EOFError, ConnectionError):
         pass  # the program has ended, or has closed the database
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # the program sees the pipe close; what went wrong is for its log
+        sys.excepthook(*sys.exc_info())  # the program only sees that the pipe is closed; the traceback goes to its log
     finally:
         sys.stderr.flush()
         os._exit(0)
@@ -115,7 +115,7 @@ def _run_worker(pipe: Pipe, opened: Opened, names: NameIndex, trouble: str | Non
 
 def _limit_resources() -> None:
     limits = {resource.RLIMIT_FSIZE: _MAX_FILE_BYTES, resource.RLIMIT_CORE: 0}
-    if sys.platform.startswith("linux"):  # elsewhere these two cannot be set or count other processes
+    if sys.platform.startswith("linux"):  # other systems lack these limits, or count other processes too
         limits |= {resource.RLIMIT_AS: _MAX_MEMORY_BYTES, resource.RLIMIT_NPROC: 0}
     for which, value in limits.items():
         _, most = resource.getrlimit(which)
@@ -133,7 +133,7 @@ def _peak_kib() -> int:
 
 
 class _Session:
-    """Answers the statements that reach one worker, over one connection."""
+    """Answers the statements that one worker receives, over one connection."""
 
     def __init__(self, opened: Opened, names: NameIndex, turns: IO[bytes]) -> None:
         self._opened = opened
@@ -144,9 +144,9 @@ class _Session:
             self._connect()
 
     def answer_all(self, pipe: Pipe) -> None:
-        """Answer requests until this process has grown too large. Raises EOFError when the parent closes its end.
+        """Answer requests until this process has grown too large. Raises EOFError when the parent closes the pipe.
 
-        A request is JSON: `{"sql": text, "changes": [Change as an object, ...], "due": seconds of time.monotonic()}`.
+        A request is JSON: `{"sql": text, "changes": [Change as an object, ...], "due": deadline by time.monotonic()}`.
         The reply is `{"answer": QueryAnswer, "trouble": why there is no hint, "last": whether this worker ends now}`.
         """
         most_kib = _peak_kib() + _SWOLLEN_KIB
@@ -156,7 +156,7 @@ class _Session:
             _send(pipe, {"answer": answer.model_dump(), "trouble": trouble, "last": _peak_kib() > most_kib})
 
     def _answer(self, request: dict[str, Any]) -> tuple[QueryAnswer, str | None]:
-        """Return the answer, and what went wrong with its hint."""
+        """Return the answer, and an error message if writing its hint failed."""
         sql, changes = request["sql"], [Change(**change) for change in request["changes"]]
         deadline = Deadline(request["due"], self._turns)
         try:
@@ -184,12 +184,12 @@ class _Session:
         return answer.model_copy(update={"hint": hint}), trouble
 
     def _hint(self, tree: exp.Query, answer: QueryAnswer, deadline: Deadline) -> tuple[str | None, str | None]:
-        """Return the hint, and what went wrong with it; the answer itself is right either way."""
+        """Return the hint, and an error message if writing it failed. The answer is valid in both cases."""
         try:
             with deadline.enforced():
                 return self._hints.hint(tree, answer), None
         except OutOfTime:
-            if self._connection is not None:  # the time ran out while it was in use
+            if self._connection is not None:  # the interrupted connection may be unusable
                 self._connection.close()
                 self._connection = None
             return None, "no time was left for it"
@@ -197,7 +197,7 @@ class _Session:
             return None, traceback.format_exc()[-2000:]
 
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:
-        """Return all rows of a statement of our own. Raises QueryError when it fails or is too slow."""
+        """Return all rows of a trusted statement. Raises QueryError if the statement fails or takes over 0.25 s."""
         return self._connect().read(sql, _HINT_STATEMENT_S)
 
     def _connect(self) -> Connection:

@@ -1,4 +1,4 @@
-"""Start the processes that `worker.py` describes, send them statements, and kill those that do not answer in time."""
+"""Start the worker processes of `worker.py`, exchange messages with them, and kill those that are too late."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from typing import Any
 
 from sql_agent.errors import DatabaseFileError
 
-_START_S = 60.0  # that a worker may take to start, which on a busy machine includes importing sqlglot
+_START_S = 60.0  # time limit for the start of a worker, including the import of sqlglot on a busy machine
 _SERVER = "import sys; sys.path[:] = {path!r}; from sql_agent.database.worker import serve; serve()"
 
 
 class Worker:
-    """A process that answers one statement at a time, for the pickled database `opened`.
+    """A worker process, which answers one statement at a time on the pickled database `opened`.
 
-    Raises DatabaseFileError when the process does not start.
+    Raises DatabaseFileError if the process does not start.
     """
 
     def __init__(self, opened: bytes) -> None:
@@ -38,21 +38,21 @@ class Worker:
         except (OSError, EOFError) as error:
             self._pipe.close()
             raise DatabaseFileError(
-                f"no process can be started that queries the database: {error!r}",
-                hint="see what the process wrote to the terminal",
+                f"the worker process for the database cannot be started: {error!r}",
+                hint="look for the error of the worker process in the terminal",
             ) from error
         self._pid: int = started["pid"]
         self.trouble: str | None = started["trouble"]
         self.idle_since = 0.0
 
     def send(self, request: object) -> None:
-        """Hand a request over. Raises OSError when the process has ended."""
+        """Send a request, any object that JSON can express. Raises OSError if the process has ended."""
         self._pipe.send_bytes(json.dumps(request).encode("ascii"))
 
     def receive(self, seconds: float) -> Any:
-        """Return the next message. Raises TimeoutError when there is none in `seconds`, EOFError when the process ends.
+        """Return the next message. Raises TimeoutError if none comes in `seconds`, EOFError if the process has ended.
 
-        The message is JSON, because reading a pickle from a process that runs untrusted statements is not safe.
+        The message is JSON, because unpickling data from a process that runs untrusted statements is not safe.
         """
         if not self._pipe.poll(max(seconds, 0)):
             raise TimeoutError
@@ -62,17 +62,17 @@ class Worker:
             raise EOFError from error
 
     def kill(self) -> None:
-        """End the process, whatever it does. A thread that waits for its answer gets EOFError."""
+        """Kill the process. A thread that waits in `receive` gets EOFError."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Close the pipe, at which the process ends once it is idle."""
+        """Close the pipe, which ends the process once it is idle."""
         self._pipe.close()
 
 
 class _Server:
-    """Starts the server when the first worker is needed, and again after the server was killed."""
+    """The server process that forks workers; started on first use, and again if it was killed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,7 +80,7 @@ class _Server:
         self._orders: Pipe | None = None
 
     def fork(self, opened: bytes, pipe: Pipe) -> None:
-        """Order a worker for the pickled database `opened` at the other end of `pipe`. Raises OSError."""
+        """Request a worker for the pickled database `opened`, at the other end of `pipe`. Raises OSError."""
         with self._lock:
             if self._process is None or self._orders is None or self._process.poll() is not None:
                 self._orders, theirs = multiprocessing.Pipe()
@@ -89,22 +89,22 @@ class _Server:
                         [sys.executable, "-c", _SERVER.format(path=sys.path)],
                         stdin=theirs.fileno(),
                         stdout=subprocess.DEVNULL,
-                        process_group=0,  # Ctrl-C is for the program, which ends the server when it is ready
+                        process_group=0,  # Ctrl-C must reach only the program, which ends the server itself
                     )
                 _pipes.add(self._orders)
             self._orders.send_bytes(opened)
             send_handle(self._orders, pipe.fileno(), self._process.pid)
 
     def end(self) -> None:
-        """End the server, and with the server its workers."""
+        """Kill the server; its workers die with it."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def forget(self) -> None:
-        """Leave the server to the process that this one was forked from."""
+        """In a forked child process: drop the server, which belongs to the parent process."""
         if self._process is not None:
-            self._process.returncode = 0  # of another process's child nothing can be known
+            self._process.returncode = 0  # no wait(): the server is not a child of this process
         self.__init__()  # type: ignore[misc]
 
 
@@ -114,7 +114,7 @@ _server = _Server()
 
 
 def _forget_after_fork() -> None:
-    """Close a forked child's copies of the pipes."""
+    """Close a forked child's copies of all pipes, and drop the server."""
     for pipe in list(_pipes):
         pipe.close()
     _server.forget()

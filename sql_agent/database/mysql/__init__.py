@@ -1,1 +1,1 @@
-"""Query MySQL and MariaDB servers: address, opening, dialect, functions, execution."""
+"""Query MySQL and MariaDB servers: address, connections, dialect, functions."""

@@ -20,9 +20,9 @@ _ENCODE = f"{_EXAMPLE}, with every character of the password except letters and 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """The server, user and name of a database; str() is a URL without the password.
+    """The server, user and name of a database. `str()` returns a URL without the password.
 
-    `ssl_mode` has the values of MySQL's clients; `ssl_ca`, `ssl_cert` and `ssl_key` are paths of PEM files.
+    `ssl_mode` has the values of MySQL's clients. `ssl_ca`, `ssl_cert` and `ssl_key` are paths of PEM files.
     """
 
     host: str
@@ -41,7 +41,7 @@ class ServerAddress:
 
     @property
     def stem(self) -> str:
-        """Return the stem for names of files about the database, as `Path.stem` does."""
+        """Return the database's name, for names of files about it; like `Path.stem` of a SQLite file."""
         return self.database
 
     @property
@@ -60,7 +60,7 @@ class ServerAddress:
             host, port = parts.hostname, parts.port or _PORT
         except ValueError:  # the ValueError's message can contain a part of the password
             raise ConfigError("the host or port in the database's URL cannot be read", hint=_ENCODE) from None
-        if "@" in parts.path + parts.query + parts.fragment:  # a / ? or # in the password has ended the host
+        if "@" in parts.path + parts.query + parts.fragment:  # an unescaped / ? or # in the password
             raise ConfigError("the database's URL has an @ behind the host", hint=_ENCODE)
         database = unquote(parts.path.strip("/"))
         options = dict(parse_qsl(parts.query))
@@ -125,5 +125,5 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
-# Loading the system's certificate authorities takes 30 ms; forked workers inherit the loaded ones.
+# Loading the system's certificate authorities takes 30 ms; forked workers inherit the cached context.
 _shared_context = lru_cache(maxsize=None)(_context)

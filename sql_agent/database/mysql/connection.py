@@ -1,4 +1,4 @@
-"""Run statements on a MySQL or MariaDB server: in read-only sessions, each within the server's own limits."""
+"""Run statements on a MySQL or MariaDB server, in read-only sessions under the server's time and memory limits."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ from sql_agent.database.schema import RequiredSchema, Schema, fold, quoted, read
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryLimits
 
-# The server ends a statement before its process is killed, so that the answer says why and nothing is left behind.
+# Share of the deadline after which the server ends a statement. Were the worker killed first, the answer would name no
+# cause, and the statement would keep running.
 _SERVER_SHARE = 0.9
-_WAITS_S = 0.05  # between two attempts to connect to a server that has no connection left
-_TOO_MANY = frozenset({1040, 1203, 1226})
+_WAITS_S = 0.05  # between two attempts to connect to a server with too many connections
+_TOO_MANY = frozenset({1040, 1203, 1226})  # error numbers for too many connections
 _CONNECT_S = 10
-_ANSWERS_S = 2.0  # in which a server that works answers a new connection, though it is busy
-# || joins texts, as in SQLite, so that statements made for one engine run on the other.
+_ANSWERS_S = 2.0  # time in which even a busy server accepts a new connection
+# || concatenates texts, as in SQLite, so that a statement runs on both engines.
 _SESSION = {"sql_mode": "'PIPES_AS_CONCAT'", "group_concat_max_len": "65536"}
 _MARIADB = {"max_session_mem_used": "134217728", "tmp_disk_table_size": "134217728"}
-_LEAST = {"MariaDB": (10, 3), "MySQL": (8, 0)}  # the first with WITH, window functions and a limit on statements
+_LEAST = {"MariaDB": (10, 3), "MySQL": (8, 0)}  # the first with WITH, window functions and a statement time limit
 
 _INTEGERS = ("TINY", "SHORT", "LONG", "LONGLONG", "INT24", "YEAR")
 _FAILURES = (pymysql.Error, OSError, MemoryError)
 
 
 def _number(text: str) -> int | float:
-    """Return a number: a whole one without a decimal point as an integer, as SQLite has it."""
+    """Return a DECIMAL as an int if it is written without a decimal point, else as a float, as SQLite does."""
     value = Decimal(text)
     return int(value) if value.as_tuple().exponent == 0 else float(value)
 
 
-# Dates and times stay as the server writes them.
+# Dates and times are not converted: they stay texts.
 _DECODERS: dict[int, Any] = {
     **{getattr(FIELD_TYPE, name): int for name in _INTEGERS},
     **dict.fromkeys((FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE), float),
@@ -55,7 +56,10 @@ _DECODERS: dict[int, Any] = {
 
 
 def open_server(address: ServerAddress, required: RequiredSchema, limits: QueryLimits) -> tuple[MysqlServer, Schema]:
-    """Check the database at `address`. Raises DatabaseFileError when it cannot be queried or lacks what is required."""
+    """Check the database at `address`, and return how to connect and its schema.
+
+    Raises DatabaseFileError if the database cannot be queried or lacks a required table, column or row.
+    """
     try:
         with closing(connect_to(address)) as connection, connection.cursor() as cursor:
             server = _server(address, cursor)
@@ -75,7 +79,7 @@ class MysqlServer:
 
     @property
     def address(self) -> ServerAddress:
-        """Return where to connect, with the encryption that "preferred" has found when the database was opened."""
+        """Return the address to connect to, with "preferred" replaced by the encryption found at opening."""
         if self.source.ssl_mode != "preferred":
             return self.source
         return replace(self.source, ssl_mode="required" if self.is_encrypted else "disabled")
@@ -89,7 +93,7 @@ class MysqlServer:
         return MysqlConnection(self, schema, limits)
 
     def silence(self) -> str | None:
-        """Return why the server cannot be reached, which takes seconds; None when it answers."""
+        """Return why the server does not answer, after up to 2 s; None if the server answers."""
         try:
             connect_to(self.address, within_s=_ANSWERS_S).close()
         except _FAILURES as error:
@@ -97,7 +101,7 @@ class MysqlServer:
         return None
 
     def session(self, limits: QueryLimits) -> dict[str, str]:
-        """Return the variables of a session that runs statements within `limits`."""
+        """Return the session variables that make the server enforce `limits`."""
         seconds = limits.deadline_s * _SERVER_SHARE
         limit = (
             {"max_statement_time": f"{seconds:.3f}"}
@@ -108,16 +112,16 @@ class MysqlServer:
         return {**_SESSION, **limit, **waits, **(_MARIADB if self.is_mariadb else {})}
 
     def limited(self, sql: str, seconds: float) -> str:
-        """Return the SELECT `sql` so that the server ends it after `seconds`."""
+        """Return the SELECT `sql` with a time limit of `seconds`, which the server enforces."""
         if self.is_mariadb:
             return f"SET STATEMENT max_statement_time={seconds:.3f} FOR {sql}"
         return sql.replace("SELECT", f"SELECT /*+ MAX_EXECUTION_TIME({int(seconds * 1000)}) */", 1)
 
 
 class MysqlConnection:
-    """Holds one read-only session; one that the server has ended is opened again.
+    """A read-only session, which is opened again if the server has closed it.
 
-    The session is read-only, so that not even a statement that the guard misread could write.
+    Read-only, so that even a statement that the guard misreads cannot write.
     """
 
     def __init__(self, server: MysqlServer, schema: Schema, limits: QueryLimits) -> None:
@@ -127,9 +131,9 @@ class MysqlConnection:
         self._raw = self._open()
 
     def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
-        """Run a statement that a model wrote, if the guard accepts it, over the tables with `changes`.
+        """Run a statement that a model wrote, on the tables after `changes`.
 
-        Raises QueryError.
+        Raises QueryError if the guard refuses the statement or the statement fails.
         """
         try:
             with deadline.enforced():
@@ -157,7 +161,7 @@ class MysqlConnection:
             raise from_server(error, sql, self._schema) from error
 
     def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
-        """Return all rows of a SELECT of our own, which has a LIMIT or gives one row. Raises QueryError."""
+        """Return all rows of a trusted SELECT, which must return few rows. Raises QueryError."""
         try:
             with self._raw.cursor() as cursor:
                 cursor.execute(sql if seconds is None else self._server.limited(sql, seconds))
@@ -166,7 +170,7 @@ class MysqlConnection:
             raise from_server(error, sql, self._schema) from error
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._raw.open:
             self._raw.close()
 
@@ -175,7 +179,7 @@ class MysqlConnection:
         cursor.execute(sql)
         self._check_origin(cursor)
         result = fit((item[0] for item in cursor.description or ()), _rows(cursor), self._limits)
-        for _ in range(self._limits.max_rows + 2):  # so few are read to the end
+        for _ in range(self._limits.max_rows + 2):  # read a small remainder to its end
             if cursor.fetchone() is None:
                 cursor.close()
                 return result
@@ -183,7 +187,7 @@ class MysqlConnection:
         return result
 
     def _check_origin(self, cursor: SSCursor) -> None:
-        """Raise QueryError when the server says that a column comes from elsewhere, so that the guard was misled."""
+        """Raise QueryError if the server reports a column of another database, which the guard has missed."""
         for column in cursor._result.fields:
             database = column.db.decode("utf-8", "replace")
             if database not in {"", self._schema.database}:
@@ -191,13 +195,13 @@ class MysqlConnection:
                 raise QueryError("forbidden_table", f"{database} may not be read", hint=self._schema.only_these)
 
     def _leave(self, cursor: SSCursor) -> None:
-        """Give up a result of which much may be left, which can only be read or left behind with its connection."""
+        """Drop an unread result: the protocol cannot skip rows, so close the connection and open a new one."""
         cursor._result.unbuffered_active = False
         self.close()
         self._raw = self._open()
 
     def _open(self) -> pymysql.Connection[Cursor]:
-        """Connect, waiting while the server has no connection left. Raises QueryError."""
+        """Connect, with retries while the server has too many connections. Raises QueryError."""
         due = time.monotonic() + self._limits.deadline_s * _SERVER_SHARE
         while True:
             try:
@@ -224,12 +228,12 @@ def _rows(cursor: SSCursor) -> Iterator[tuple[object, ...]]:
 
 
 def connect_to(address: ServerAddress, *, within_s: float | None = None) -> pymysql.Connection[Cursor]:
-    """Connect with the rights of the user of `address`. Raises pymysql.Error, when no answer comes `within_s` too."""
+    """Connect as the user of `address`. Raises pymysql.Error, also if no answer comes within `within_s` seconds."""
     return pymysql.connect(
         host=address.host,
         port=address.port,
         user=address.user,
-        password=address.password.encode(),  # pymysql would take a text for latin1
+        password=address.password.encode(),  # pymysql would encode a str as latin1
         database=address.database or None,
         unix_socket=address.unix_socket,
         charset="utf8mb4",

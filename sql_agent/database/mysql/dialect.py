@@ -1,7 +1,7 @@
-"""Define MySQL's and MariaDB's SQL: the parser, the allowed functions, and the allowed parts of a statement.
+"""Define the SQL of MySQL and MariaDB: the parser, the allowed functions, and the allowed parts of a statement.
 
-A server has no authorizer as SQLite has. Therefore a statement may have only parts on a list, and sqlglot must find the
-same quotes as the server.
+The servers have no authorizer like SQLite's. Therefore only listed types of nodes may occur in a statement, and sqlglot
+must agree with the server on where quotes end.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ FUNCTION_HINTS = {
 }
 
 MAX_JOINED = 20  # tables of one FROM clause, because no time limit ends the planning of a join
-MAX_TABLES = 61  # in a statement, the server's own limit; WITH queries count wherever they are named
+MAX_TABLES = 61  # in a statement, the server's own limit; a WITH query counts each time it is used
 MAX_COPIES = 20_000  # of a column in one expression of the expanded statement
 MAX_PARSED = 20_000  # queries; MariaDB 10.11 parses a million in a quarter of a second
 _CONNECTORS = (exp.And, exp.Or, exp.Xor, exp.Not, exp.Paren, exp.Exists, exp.In, exp.Between, exp.Is)
@@ -130,7 +130,7 @@ class _Parser(StrictParser, MySQLParser):
 
 
 class MysqlDialect(Dialect):
-    """Describes the SQL of MySQL and MariaDB under the sql_mode of our sessions."""
+    """The SQL of MySQL and MariaDB under the sql_mode that our sessions set."""
 
     name = "mysql"
     title = "MySQL"
@@ -195,7 +195,7 @@ class MysqlDialect(Dialect):
         return without_database(checked.sql, columns)
 
     def table_key(self, name: str) -> str:
-        return name  # many servers tell tables apart by case
+        return name  # on many servers, the names of tables are case-sensitive
 
     def text_literal(self, text: str) -> str:
         return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

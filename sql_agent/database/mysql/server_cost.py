@@ -1,6 +1,6 @@
-"""Bound the work of a MySQL or MariaDB server before it runs a statement, which no limit of the server ends.
+"""Estimate the work of a statement in advance, because no limit of MySQL or MariaDB ends the expansion of queries.
 
-The server replaces each name of a WITH query by that query, and each name of a column of a subquery by the column's
+The server replaces each use of a WITH query by that query, and each use of a subquery's column by the column's
 expression. Thirty WITH queries, each with `x + x` of the one before, became 2**30 copies: MariaDB 10.11 could not end
 the statement, neither at its time limit nor by KILL.
 """
@@ -15,16 +15,16 @@ from sqlglot import exp
 
 from sql_agent.database.schema import fold
 
-MAX_GROWTH = 1_000  # times the longest cell
+MAX_GROWTH = 1_000  # how many times longer than the longest cell a text may become
 _JOINED = frozenset({"concat", "concat_ws", "insert", "json_array", "json_object", "quote", "hex", "elt", "field"})
 _OF_A_CELL = 1_000  # characters of a cell that may replace one character of a text
-_GROUP = 10  # of group_concat(), which the session's group_concat_max_len bounds
+_GROUP = 10  # assumed growth by group_concat(), which group_concat_max_len bounds
 
 
 class Expansion(NamedTuple):
-    """Counts the tables, the copies of a column in one expression, and the parsed queries of an expanded query.
+    """The size of a query after its expansion: tables, copies of a column in one expression, and parsed queries.
 
-    A WITH query is parsed where it is defined and again wherever it is named, with the WITH queries inside it.
+    A WITH query is parsed where it is defined and again wherever it is used, together with the WITH queries inside it.
     """
 
     tables: int
@@ -37,7 +37,7 @@ _CTES: Mapping[str, Expansion] = {}
 
 
 def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = _CTES) -> Expansion:
-    """Return an upper bound on the expansion of `query`, which may name the WITH queries `ctes`."""
+    """Return an upper bound on the expansion of `query`, which may use the WITH queries `ctes`."""
     visible, defined = dict(ctes), 0
     if (clause := query.args.get("with_")) is not None:
         for cte in clause.expressions:

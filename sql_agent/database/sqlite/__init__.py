@@ -1,1 +1,1 @@
-"""Query SQLite files: opening, dialect, functions, execution, and the state of the file."""
+"""Query SQLite files: opening, connections, dialect, functions."""

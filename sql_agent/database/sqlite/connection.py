@@ -1,8 +1,8 @@
 """Run statements on a SQLite file that is opened read-only, as long as the file does not change.
 
-SQLite's authorizer decides what a statement may read. The parser comes second, for hints, for better messages, and to
-find out whether the rows come from tables; a statement that the parser cannot read is answered all the same. The
-authorizer alone, without the parser, let none of 200,000 random and 375 hostile statements read another table.
+SQLite's authorizer decides what a statement may read. sqlglot's parser serves hints, better messages, and finding out
+whether rows come from tables. A statement that the parser cannot read is answered all the same. In tests, the
+authorizer alone kept all of 200,000 random and 375 hostile statements from reading another table.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from sql_agent.database.sqlite.opening import read_only_connection, read_schema
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryLimits
 
-_PROGRESS_STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock, about 0.1 ms
-# Share of the deadline to wait for a lock of another process that writes; the rest is for the answer that says so:
-# SQLite adds up the pauses that it requests, and on a busy machine each pause lasts longer.
+_PROGRESS_STEPS = 10_000  # of SQLite's virtual machine between two checks of the deadline, about 0.1 ms
+# Share of the deadline to wait for another process's write lock. The rest is needed to report the lock in time: SQLite
+# counts the pauses that it requests, and on a busy machine each pause lasts longer.
 _LOCK_SHARE = 0.4
 _FAILURES = (sqlite3.Error, sqlite3.Warning, MemoryError, OverflowError, ValueError)
-# The authorizer also allows EXPLAIN, which tells too much, and VALUES, which tells nothing; neither matches.
+# Excludes EXPLAIN, which reveals too much, and VALUES, which reads no table. The authorizer allows both.
 _SELECT = re.compile(
     r"(?>[\s\ufeff(]|--[^\n]*(?:\n|\Z)|/\*.*?(?:\*/|\Z))*+(?:SELECT|WITH)\b", re.IGNORECASE | re.DOTALL
 )
@@ -42,15 +42,18 @@ _State = tuple[tuple[int, int, int, int], ...]
 
 
 def open_file(path: Path, required: RequiredSchema) -> tuple[SqliteFile, Schema]:
-    """Check the database at `path`. Raises DatabaseFileError when it lacks something of `required`."""
+    """Check the database at `path`, and return how to connect and its schema.
+
+    Raises DatabaseFileError if the database lacks a required table, column or row.
+    """
     schema = read_schema(path, required)
     return SqliteFile(path, _state(path)), schema
 
 
 def _state(path: Path) -> _State:
-    """Return what identifies one content of the file, and of its write-ahead log where that is not empty.
+    """Return a fingerprint of the file and of its write-ahead log, if that is not empty.
 
-    Each has its device, inode, size and time of change. Raises OSError when there is no file.
+    For each it has device, inode, size in bytes and modification time in ns. Raises OSError if the file does not exist.
     """
     found = [path.stat()]
     with suppress(OSError):
@@ -60,7 +63,7 @@ def _state(path: Path) -> _State:
 
 @dataclass(frozen=True)
 class SqliteFile:
-    """The file `source`, which was in `state` when it was opened."""
+    """The database file `source`; `state` is its fingerprint at opening."""
 
     source: Path
     state: _State
@@ -70,7 +73,7 @@ class SqliteFile:
         return SQLITE
 
     def silence(self) -> str | None:
-        """Return None: no server must respond."""
+        """Return None: a file needs no server that could fail to respond."""
         return None
 
     def connect(self, schema: Schema, limits: QueryLimits) -> SqliteConnection:
@@ -98,10 +101,7 @@ class SqliteConnection:
         self._raw.set_authorizer(self._authorize)
 
     def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
-        """Run a statement that a model wrote, over the tables with `changes`.
-
-        Raises QueryError.
-        """
+        """Run a statement that a model wrote, on the tables after `changes`. Raises QueryError."""
         refuse_listing(sql, self._schema)
         if not _SELECT.match(sql):
             clean(sql, SQLITE)
@@ -127,7 +127,7 @@ class SqliteConnection:
         return result if changes else self._parsed(sql, result, deadline)
 
     def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
-        """Return all rows of a statement of our own. Raises QueryError when it fails or takes more than `seconds`."""
+        """Return all rows of a trusted statement. Raises QueryError if it fails or takes more than `seconds`."""
         if seconds is not None:
             due = time.monotonic() + seconds
             self._raw.set_progress_handler(lambda: time.monotonic() > due, _PROGRESS_STEPS)
@@ -139,7 +139,7 @@ class SqliteConnection:
             self._raw.set_progress_handler(None, 0)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._raw.close()
 
     def _parsed(self, sql: str, result: Result, deadline: Deadline) -> Result:
@@ -167,7 +167,7 @@ class SqliteConnection:
         return replace(result, tree=tree, from_tables=from_tables)
 
     def _failure(self, error: BaseException, sql: str, deadline: Deadline) -> QueryError:
-        """Return why `sql` failed: the guard's error, which is clearer, where the guard refuses the statement too."""
+        """Return why `sql` failed: the guard's clearer error if the guard refuses `sql`, else SQLite's error."""
         said = from_sqlite(error, sql, self._schema)
         if said.kind == "timeout":
             message = f"interrupted after {self._limits.deadline_s:g} seconds"

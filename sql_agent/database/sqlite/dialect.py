@@ -1,4 +1,4 @@
-"""Define SQLite's SQL: the parser, the allowed functions, and words in double quotes."""
+"""Define SQLite's SQL: the parser, the allowed functions, and how words in double quotes are read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCALARS = frozenset(
     }
 )
 FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | SCALARS
-# SQLite calls these itself for CURRENT_DATE and its like.
+# SQLite calls these functions for CURRENT_DATE, CURRENT_TIME and CURRENT_TIMESTAMP.
 IMPLICIT_FUNCTIONS = frozenset({"current_date", "current_time", "current_timestamp"})
 
 _JOIN_TEXTS = "join texts with ||"
@@ -80,7 +80,7 @@ FUNCTION_HINTS = {
 _ROW_IDS = frozenset({"rowid", "oid", "_rowid_"})
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is, exp.In, exp.Between)
 _NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
-# In double quotes a wrong column name rather than a text.
+# A double-quoted word of this form may be a wrong column name and not a text.
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -92,7 +92,7 @@ class _Parser(StrictParser, SQLiteParser):
 
 
 class SqliteDialect(Dialect):
-    """Describes SQLite's SQL for hints and messages; SQLite's authorizer decides what may run."""
+    """SQLite's SQL, for hints and messages; SQLite's authorizer decides what may run."""
 
     name = "sqlite"
     title = "SQLite"
@@ -136,10 +136,10 @@ SQLITE = SqliteDialect()
 
 
 def read_double_quotes(text: str, tree: exp.Query, schema: Schema) -> str | None:
-    """Replace words in double quotes that are no columns by texts in `tree`; return a word that is a wrong name.
+    """Replace words in double quotes in `tree` by texts unless they are columns; return a word that is a wrong name.
 
-    SQLite reads every unknown "word" as a text. In place of a column, as in `SELECT "nme" FROM books`, a word that
-    looks like a name is a wrong name instead.
+    SQLite reads every unknown "word" as a text. Where a column is expected, as in `SELECT "nme" FROM books`, a word
+    that looks like a name is a misspelt column instead. `text` is the statement, `tree` its syntax tree.
     """
     nodes = list(tree.walk())
     tables = (schema.spelled(node.name) for node in nodes if isinstance(node, exp.Table))

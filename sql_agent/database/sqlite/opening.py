@@ -8,7 +8,7 @@ from pathlib import Path
 from sql_agent.database.schema import RequiredSchema, Schema, fold, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError
 
-MAX_VALUE_BYTES = 10_000_000  # enough for the text of many rows, and few enough for memory
+MAX_VALUE_BYTES = 10_000_000  # enough for the text of many rows, within a worker's memory
 
 _SQLITE_LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
@@ -25,7 +25,7 @@ _SQLITE_LIMITS = {
 
 
 def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Connection:
-    """Open a connection that cannot write and sorts in memory. Raises sqlite3.Error.
+    """Open a connection that cannot write and keeps temporary tables in memory. Raises sqlite3.Error.
 
     A statement waits up to `lock_wait_s` seconds while another program has locked the file.
     """
@@ -46,7 +46,7 @@ def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Con
 
 
 def read_schema(path: Path, required: RequiredSchema) -> Schema:
-    """Read the schema of the file at `path`. Raises DatabaseFileError if the file lacks something of `required`."""
+    """Read the schema of the file at `path`. Raises DatabaseFileError if a required table, column or row is missing."""
     if not path.exists():
         raise DatabaseFileError(f"no database at {path}", hint=required.hint)
     if not path.is_file():
@@ -80,7 +80,7 @@ def _inspect(connection: sqlite3.Connection, path: Path, required: RequiredSchem
 
 
 def _row_key(connection: sqlite3.Connection, table: str) -> str | None:
-    """Return `id` if it is a whole number, else the integer primary key, else SQLite's row number, else None."""
+    """Return the integer column `id`, else the integer primary key, else SQLite's row number, else None."""
     columns = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
     names = {fold(name): "int" in fold(kind) or not kind for _, name, kind, *_ in columns}
     if names.get("id"):
