@@ -1,10 +1,10 @@
 """Answer statements in worker processes: check the statement, run it, cut the answer, write the hint.
 
-A server process forks the workers. They protect the program from: - Late statements. SQLite and the database servers
-end a statement at its deadline. SQLite's compiler and functions cannot be interrupted, nor a server that does not
-respond, so the parent kills a worker that is 0.2 s late. - Memory and files: a worker has 512 MiB of address space,
-cannot write a file above 64 KiB, and starts no process. - Crashes of the engine: the program gets an error as the
-answer, and the next statement gets another worker.
+A server process forks the workers. They protect the program from:
+- Late statements. SQLite and the database servers end a statement at its deadline. SQLite's compiler and functions
+  cannot be interrupted, nor a server that does not respond, so the parent kills a worker that is 0.2 s late.
+- Memory and files. A worker has 512 MiB of address space, cannot write a file above 64 KiB, and starts no process.
+- Crashes of the engine. The program gets an error as the answer, and the next statement gets another worker.
 
 The processes do not prevent reading other files or using the network. The guard and read-only connections do.
 
