@@ -1,4 +1,4 @@
-"""Reward a rollout: by a rule for having queried, and by a judge for having answered."""
+"""Compute the reward of a rollout: a rule rewards a query that returned rows, a judge grades the answer."""
 
 from sql_agent.reward.judges.base import GroupJudge, Judge, JudgeCase, Verdict
 from sql_agent.reward.scoring import FULL_REWARD, RULE_REWARD, rule_reward, score

@@ -1,8 +1,9 @@
 """Compare the result of a statement with that of the gold statement, by the rules of public text-to-SQL evaluators.
 
-The rules are those of test-suite accuracy (Zhong, Yu and Klein 2020, arXiv:2010.02840): results are equal when one
-order of the columns makes their rows the same, each as many times; the order of the rows counts only where the gold
-statement has an ORDER BY; DISTINCT is removed from both statements; two empty results are equal whatever their columns.
+The rules are those of test-suite accuracy (Zhong, Yu and Klein 2020, arXiv:2010.02840). Two results are equal if some
+order of the columns makes their rows equal, duplicate rows included. The order of rows counts only if the gold
+statement has an ORDER BY. DISTINCT is removed from both statements. Two empty results are equal, whatever their
+columns.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ def comparable(sql: str, *, keep_distinct: bool = False) -> str:
 
 
 def is_ordered(gold_sql: str) -> bool:
-    """Return whether the order of the rows counts: the gold statement has an ORDER BY, anywhere."""
+    """Return whether the order of rows counts: whether the gold statement has an ORDER BY anywhere."""
     return _ORDER_BY.search(gold_sql) is not None
 
 
 def results_match(gold: Sequence[ResultRow], found: Sequence[ResultRow], *, ordered: bool) -> bool:
-    """Return whether two results are equal under one order of the columns of `found`.
+    """Return whether two results are equal in some order of the columns of `found`.
 
-    Rows count as often as they occur; with `ordered` they must come in the same order. 1 equals 1.0, NULL equals NULL,
-    and no text equals a number; numbers are compared exactly.
+    Duplicate rows count. With `ordered`, the rows must be in the same order. 1 equals 1.0, NULL equals NULL, and no
+    text equals a number. Numbers are compared without tolerance.
     """
     if len(gold) != len(found):
         return False
@@ -57,16 +58,17 @@ def results_match(gold: Sequence[ResultRow], found: Sequence[ResultRow], *, orde
 
 
 def cell_overlap(gold: Sequence[ResultRow], found: Sequence[ResultRow]) -> float:
-    """Return the F1 of the cells of two results, 0.0–1.0, in any place; 0.0 where one of them is empty."""
+    """Return the F1 score (0.0–1.0) of the cells of two results, wherever the cells are; 0.0 if a result is empty."""
     ours, theirs = (Counter(cell for row in rows for cell in row) for rows in (gold, found))
     shared = (ours & theirs).total()
     return 2 * shared / (ours.total() + theirs.total()) if shared else 0.0
 
 
 def _some_order_matches(ours: Sequence[Column], theirs: Sequence[Column]) -> bool:
-    """Search for an order of the columns `theirs` that makes the rows those of `ours`, in any order of the rows.
+    """Return whether some order of the columns `theirs` makes their rows those of `ours`, in any order of the rows.
 
-    Columns are placed one after the other; the rows of those placed so far must be the same, which leaves few choices.
+    The search places one column after another. The rows of the placed columns must be equal at each step, which leaves
+    few choices.
     """
     expected = [Counter(zip(*ours[: count + 1], strict=True)) for count in range(len(ours))]
     values = [Counter(column) for column in theirs]
@@ -90,10 +92,10 @@ def _some_order_matches(ours: Sequence[Column], theirs: Sequence[Column]) -> boo
 
 
 def statement_in(text: str) -> str:
-    """Return the last statement in a code fence, else what follows the first line that starts with SELECT or WITH.
+    """Return the statement in a model's reply: the last code fence, else the text from a line with SELECT or WITH on.
 
-    A fence that is not closed, because the reply was cut off, counts too. Without either all of `text` is returned.
-    Final semicolons are left out.
+    An unclosed fence, of a reply that was cut off, counts too. Without a fence or such a line, all of `text` is
+    returned. Final semicolons are removed.
     """
     fenced = [body for body in _FENCED.findall(text) if body.strip()]
     found = fenced[-1] if fenced else text

@@ -32,10 +32,11 @@ def judge_name(settings: JudgeSettings, teacher: TeacherSettings) -> str:
 
 
 def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alone: bool = False) -> Judge:
-    """Return the judge of `settings`, its endpoint from the environment. Raises ConfigError if that is incomplete.
+    """Return the judge that `settings` name; its endpoint comes from environment variables.
 
-    `words` are the task's, for the judges "facts" and "llm". The limits of an endpoint are for a whole run, of which
-    each runner, and with the judge `ranking` the algorithm too, gets its part; `alone` gives all of them to this judge.
+    `words` are the task's words by language, for the judges "facts" and "llm". The endpoint's rate limits apply to a
+    whole run and are divided among its processes: the runners and, for the judge "ranking", the algorithm. With
+    `alone`, this judge gets the full limits. Raises ConfigError if a setting of the endpoint is missing.
     """
     processes = 1 if alone else settings.runner.n_runners + (settings.judge.name == "ranking")
     return make_judge(settings.judge, TeacherSettings(), words=words, processes=processes)
@@ -44,18 +45,18 @@ def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alon
 def make_judge(
     settings: JudgeSettings, teacher: TeacherSettings, *, words: Mapping[Lang, Words] = _NO_WORDS, processes: int = 1
 ) -> Judge:
-    """Return the judge `settings.name`, behind the prefilter if a model grades.
+    """Return the judge `settings.name`, with a prefilter before it if a model grades.
 
-    Names joined by "+" make a panel. `processes` is how many such judges share the endpoint's limits. Raises
+    Names joined by "+" make a panel. `processes` is the number of processes that share the endpoint's limits. Raises
     ConfigError on an unknown name or a missing or wrong setting.
     """
     return _Factory(settings, teacher, words, processes).judge(judge_name(settings, teacher))
 
 
 def teacher_client(settings: JudgeSettings, teacher: TeacherSettings) -> JudgeClient:
-    """Return a client of the model TEACHER_MODEL for other questions than a grade.
+    """Return a client of the model TEACHER_MODEL, for requests other than gradings.
 
-    Raises ConfigError when none is set.
+    Raises ConfigError if TEACHER_MODEL is not set.
     """
     if not teacher.model:
         raise ConfigError("no teacher model is set", hint="set TEACHER_MODEL and TEACHER_BASE_URL, see env_template")
@@ -84,11 +85,11 @@ class _Factory:
 
             client, facts = self.client(self._teacher.model), FactsJudge(self._words)
             return RankingJudge(client, facts, max_chars=self._settings.max_answer_chars)
-        if name == "facts":  # no model reads the answer, so nothing has to be kept from one
+        if name == "facts":  # no prefilter, because no model reads the answer
             return FactsJudge(self._words)
         labels = name.split("+")
         if len(set(labels)) < len(labels):
-            raise ConfigError(f"the panel {name} names a judge twice", hint="llm:MODEL tells models apart")
+            raise ConfigError(f"the panel {name} names a judge twice", hint="name each judge once, models as llm:MODEL")
         members = [(label, self._member(label)) for label in labels]
         judge = members[0][1] if len(members) == 1 else PanelJudge(members)
         return PrefilteredJudge(judge, max_chars=self._settings.max_answer_chars)

@@ -1,4 +1,4 @@
-"""Score a rollout: 0.1 by a rule for having queried, and up to 1.0 by a judge for having answered."""
+"""Compute the reward of a rollout: 0.1 by a rule for a query that returned rows, 0.0–1.0 by a judge for the answer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def returned_rows(call: QueryCall) -> bool:
 
 
 def rule_reward(calls: Sequence[QueryCall]) -> float:
-    """Return `RULE_REWARD` when at least one of `calls` returned rows of the database, else 0.0.
+    """Return `RULE_REWARD` if at least one of `calls` returned rows of the database, else 0.0.
 
-    `SELECT 1` succeeds and returns a row, but of no table: it earns nothing.
+    `SELECT 1` returns a row, but a row of no table, and earns 0.0.
     """
     return RULE_REWARD if any(returned_rows(call) for call in calls) else 0.0
 
@@ -27,16 +27,16 @@ def rule_reward(calls: Sequence[QueryCall]) -> float:
 async def score(
     case: JudgeCase, judge: Judge, rule: Callable[[Sequence[QueryCall]], float]
 ) -> tuple[RewardParts, Usage]:
-    """Return the reward of `case` by `rule` (0.0–0.1) and `judge` (0.0–1.0), and what the judge spent.
+    """Return the reward of `case` by `rule` (0.0–0.1) and `judge` (0.0–1.0), and the judge's usage.
 
-    Raises JudgeError when the judge could not give a score: the caller drops the rollout, and never scores it 0.
+    Raises JudgeError if the judge gives no score. The caller must then drop the rollout, not score it 0.
     """
     verdict = await judge.grade(case)
     return reward_parts(rule(case.calls), verdict, judge.name), verdict.usage
 
 
 def reward_parts(rule: float, verdict: Verdict, judge_name: str) -> RewardParts:
-    """Return the reward made of the rule's part and a verdict."""
+    """Combine the rule's reward (0.0–0.1) and the verdict of the judge `judge_name` into one reward."""
     return RewardParts(
         rule=rule, judge=verdict.score, judge_name=judge_name, criteria=verdict.criteria, reason=verdict.reason
     )

@@ -1,14 +1,15 @@
-"""Decide whether a person would accept an answer, in whatever form it is written.
+"""Decide whether a person would accept an answer, whatever its form.
 
-An answer is correct when
+An answer is correct if
 
-    every fact of the reference is in it as whole words, in no clause that denies it, under its owner where it has one
-    all evidence for these facts was read
-    it has no other value of the column that was asked for, no number from nowhere, and no item beside those of a list
-    yes or no begins it and the opposite is not in it; a number is its only number, and exact; a refusal denies
-    something, and names neither a value nor a number
+    it contains every fact of the reference as whole words, in a clause without negation, after the fact's owner if any
+    the queries read all evidence for these facts
+    it contains no other value of the column asked for, no number of unknown origin, and no wrong item of a list
+    for a yes-no question, it begins with the right one of the two and does not contain the other
+    for a count, its only number is the right one, without words such as "about"
+    for a refusal, it contains a negation, but no value and no number
 
-The judge `facts` pays for a form that can be verified; this decision is only measured and reported, never paid.
+The judge "facts" rewards only a form that can be verified. This decision is reported as a metric and never rewarded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CLAUSE = re.compile(r"[.;:。；：！？!?\n]|[,，](?=\s|[㐀-鿿])|\bbut\b|�
 _NEGATIVE = re.compile(
     r"\b(?:no|not|none|nothing|never|without|neither|nor|except|cannot|unable|unknown)\b|n't|没|无|未|不|非|除"
 )
-_SHORTEST = 3  # characters of a value; a shorter one is part of other words
+_SHORTEST = 3  # characters of a value; a shorter one may be a part of other words
 
 
 def is_correct(case: JudgeCase, reader: Reader) -> bool:
@@ -61,9 +62,9 @@ def is_correct(case: JudgeCase, reader: Reader) -> bool:
 
 
 def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool) -> bool:
-    """Return whether `text` has all items of `fact`; with an owner, in the owner's part.
+    """Return whether `text` contains all items of `fact`; of a fact with an owner, in the owner's part of the text.
 
-    A clause that denies an item does not count, unless the question asks for what is denied (`may_deny`).
+    An item in a clause with a negation does not count, unless `may_deny`: the question itself has a negation.
     """
     if fact.owner:
         text = _part_of(text, fact.owner, {other.owner for other in facts} - {fact.owner})
@@ -88,14 +89,14 @@ def _stands_in(item: str, text: str, *, may_deny: bool = True) -> bool:
 
 
 def _whole(item: str) -> re.Pattern[str]:
-    """Return a pattern for `item` that is no part of a longer word or number."""
+    """Return a pattern that matches `item` only as a whole word or number."""
     before = r"(?<![a-z0-9])" if item[:1].isascii() else ""
     after = r"(?![a-z0-9])" if item[-1:].isascii() else ""
     return re.compile(f"{before}{re.escape(item)}{after}")
 
 
 def _said_numbers(case: JudgeCase, reader: Reader) -> set[str]:
-    """Return the numbers of the answer, in digits, that the question does not have."""
+    """Return the numbers in the answer, as digits, that are not in the question."""
     asked, text = normalise(case.question.question), _LIST_NUMBER.sub(" ", normalise(case.answer))
     whole = reader.number_or_yes_no(case.answer, case.question.question)
     if whole is not None and not whole.isalpha():
@@ -107,7 +108,7 @@ def _said_numbers(case: JudgeCase, reader: Reader) -> set[str]:
 
 
 def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -> list[str]:
-    """Return what contradicts the reference: other values, numbers from nowhere, other items of a list."""
+    """Return what contradicts the reference: other values, numbers of unknown origin, other items of a list."""
     question = case.question
     right = [form for fact in facts for item in fact.items for form in reader.forms(item)]
     names = [normalise(name) for of_row in case.row_names for name in of_row]

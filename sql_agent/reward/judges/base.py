@@ -1,4 +1,4 @@
-"""Define a judge: it takes one case and gives a verdict, or raises JudgeError."""
+"""Define the interface of a judge, which grades a case with a verdict or raises JudgeError."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sql_agent.schemas import Evidence, QueryCall, Question, Record, Usage
 class JudgeCase(Record):
     """The input of a judge: the question with its reference, the agent's final answer, and its queries in order.
 
-    `evidence_read` is the part of the question's evidence that the queries read (see database/provenance.py); None
-    where that was not recorded. `row_names` are all names of the row of each item of the question's evidence; empty
-    where they were not looked up.
+    `evidence_read` are the items of the question's evidence that the queries read (see database/provenance.py); None if
+    unknown. `row_names` has for each item of the evidence a tuple with all names of its row; empty if the names were
+    not looked up.
     """
 
     question: Question
@@ -26,9 +26,9 @@ class JudgeCase(Record):
 
 
 class Verdict(Record):
-    """A judge's score in 0.0–1.0, the criteria that led to it, one sentence of why, and what it cost.
+    """A judge's score (0.0–1.0), the criteria behind it, the reason in one sentence, and the tokens and cost spent.
 
-    A criterion is in 0.0–1.0; one that only takes points away, such as safety, is in -1.0–0.0.
+    A criterion is in 0.0–1.0. A criterion that only subtracts points, such as safety, is in -1.0–0.0.
     """
 
     score: float = Field(ge=0.0, le=1.0)
@@ -48,24 +48,24 @@ class Judge(Protocol):
 
     @property
     def identity(self) -> str:
-        """The kind of judge with a version, and the settings that decide a verdict, such as model and rubric.
+        """The kind of judge, its version, and the settings that decide a verdict, such as model and rubric.
 
-        Raise the version when prompts or rules change: another identity is another judge, to be evaluated anew.
+        Raise the version when prompts or rules change. A judge with a new identity must be evaluated again.
         """
         ...
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case; raises JudgeError when no score can be given, which drops the rollout."""
+        """Grade one case. Raises JudgeError if no score can be given; the rollout is then dropped."""
         ...
 
 
 @runtime_checkable
 class GroupJudge(Judge, Protocol):
-    """A judge that also compares the answers to one question; its `grade` is the score of an answer by itself."""
+    """A judge that also compares all answers to one question. Its method `grade` scores a single answer."""
 
     async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
-        """Return one verdict for each case, in order, given what `grade` made of each by itself.
+        """Return one verdict for each of `cases`, in order; `own` are the verdicts of `grade` on these cases.
 
-        Raises JudgeError when the cases could not be compared.
+        Raises JudgeError if the cases cannot be compared.
         """
         ...

@@ -1,4 +1,4 @@
-"""Ask a judging model until it gives a usable reply: limits, time-outs, retries, repairs, and what it cost."""
+"""Send requests to a judge model until a reply is usable, with rate limits, time-outs, retries and a count of costs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from sql_agent.system.messages import OUTAGE_S, Outage
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 15.0  # after which a slow request, or a wait that the endpoint asks for, is reported
+PATIENCE_S = 15.0  # a slow request, or a wait that the endpoint asks for, is reported after this time
 _SHOWN_CHARS = 300
-_CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); the true number corrects it after the call
+_CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); corrected by the usage after the call
 _RAISED_AT_MOST = 4  # times max_tokens: a model that never ends its reply must not become expensive
-# OpenAI's models that always think: o1, o3-mini, gpt-5-nano, but not gpt-5-chat-latest or gpt-4o.
+# OpenAI's reasoning models: o1, o3-mini, gpt-5-nano, but not gpt-5-chat-latest or gpt-4o.
 _REASONS = re.compile(r"^(?:o\d|gpt-5)(?!.*chat)")
 # OpenAI: "violating our usage policy", "rejected … by the safety system"; Azure: "content management policy".
 _FILTERED = re.compile(r"usage polic|safety system|content[ _-]?(?:policy|filter|management)", re.IGNORECASE)
@@ -46,13 +46,14 @@ class _Reply:
 
 
 class _CutOffError(RetryableError):
-    """The reply reached its limit of tokens."""
+    """The reply was cut off at the limit of tokens."""
 
 
 class JudgeClient:
-    """One judging model, at temperature 0 where it takes one. A request ends within `timeout_s` seconds.
+    """A client of one judge model, at temperature 0 if the model accepts a temperature.
 
-    With `base_url` the endpoint is OpenAI-compatible, else litellm goes by the prefix of `model`.
+    A request takes at most `timeout_s` seconds. `base_url` is an OpenAI-compatible endpoint. Without it, litellm
+    chooses the provider by the prefix of `model`.
     """
 
     def __init__(
@@ -79,17 +80,19 @@ class JudgeClient:
 
     @property
     def identity(self) -> str:
-        """What decides a reply beside the prompt: the model, where it is, and the limit of tokens."""
+        """All that decides a reply except the prompt: model, endpoint, form of replies, and limit of tokens."""
         return f"{self.model}@{(self._base_url or '').rstrip('/')}:json_schema:{self._max_tokens}"
 
     async def ask(
         self, prompt: str, form: type[Form], *, repair: str, accepts: Callable[[Form], bool] = lambda _: True
     ) -> tuple[Form, Usage]:
-        """Return the object of `form` in a reply that `accepts` finds usable, and all that was spent.
+        """Return the first usable reply as an object of `form`, and the usage of all requests.
 
-        No request that was answered is sent again unchanged: an unusable reply is shown to the model with `repair`, and
-        after one that was cut off the limit of tokens is doubled, twice at most. Raises JudgeRefusedError at once,
-        JudgeCutOffError, or JudgeError after the last attempt or when another cannot help; each with what was spent.
+        A reply is usable if it contains an object of `form` for which `accepts` returns true. After an unusable reply,
+        the next request shows that reply and the text `repair` to the model. After a reply that was cut off, the limit
+        of tokens is doubled, at most twice. Raises JudgeRefusedError if the model refuses to grade, JudgeCutOffError if
+        the reply is still cut off, and JudgeError after the last attempt or an error that a retry cannot mend. Each
+        error has the usage of all requests.
         """
         messages = [{"role": "user", "content": prompt}]
         max_tokens, usage = self._max_tokens, Usage()
@@ -121,7 +124,7 @@ class JudgeClient:
         except RetryableError as error:
             raise self._failed(f"{error} ({usage.requests} requests)", usage) from None
         except OpenAIError as error:
-            if _status(error) == 400 and _FILTERED.search(str(error)):  # by words: litellm loses the error's code
+            if _status(error) == 400 and _FILTERED.search(str(error)):  # by words: litellm loses the code of the error
                 raise self._refused(str(error), usage) from None
             raise self._failed(_shown(error), usage) from None
 
@@ -137,7 +140,7 @@ class JudgeClient:
             except TimeoutError:
                 self._outage.begin(f"did not answer within {self._timeout_s:g} s and is asked again")
                 raise RetryableError(f"no reply within {self._timeout_s:g} s") from None
-            except OpenAIError as error:  # litellm's own exceptions are all derived from the client's
+            except OpenAIError as error:  # the base of all of litellm's exceptions
                 raise self._retryable_if_passing(error) from None
         self._has_answered = True
         self._outage.end()
@@ -148,7 +151,7 @@ class JudgeClient:
     async def _send(self, request: dict[str, Any]) -> Any:
         slow = asyncio.get_running_loop().call_later(PATIENCE_S, self._report_slow)
         try:
-            # litellm's own time-out was seen not to fire.
+            # litellm's own time-out does not always fire.
             return await asyncio.wait_for(
                 _litellm().acompletion(
                     model=self._target,
@@ -173,7 +176,7 @@ class JudgeClient:
             )
 
     def _retryable_if_passing(self, error: OpenAIError) -> Exception:
-        """Return `error` as a RetryableError if another request may succeed, and report an endpoint that is down."""
+        """Return a RetryableError if a retry may succeed, else `error`; report an endpoint that is down."""
         shown, wait_s = self._without_key(_shown(error)), _requested_wait(error)
         if self._has_answered and _is_unreachable(error):
             self._outage.begin(f"does not answer any more; it is asked for {OUTAGE_S:.0f} s.")
@@ -215,7 +218,7 @@ class JudgeClient:
 
 
 def _shown(error: OpenAIError) -> str:
-    """Return the kind of an error and how its text begins: litellm adds tracebacks and whole responses to some."""
+    """Return the type of an error and the first line of its text: litellm appends tracebacks and whole responses."""
     said = (str(error).partition("Traceback (most recent")[0].strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {said[:_SHOWN_CHARS]}"
 
@@ -225,17 +228,17 @@ def _status(error: OpenAIError) -> int | None:
 
 
 def _is_unreachable(error: BaseException) -> bool:
-    """Return whether no connection was made or it broke, by the causes, since litellm calls this a status 500."""
+    """Return whether the connection failed or broke, by the causes of `error`: litellm reports a status 500."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)
     if any(isinstance(cause, APITimeoutError | TimeoutError) for cause in causes):
-        return False  # it may be busy
+        return False  # after a time-out the endpoint may only be busy
     return any(isinstance(cause, ConnectionError | APIConnectionError) for cause in causes)
 
 
 def _requested_wait(error: OpenAIError) -> float | None:
-    """Return the seconds of a Retry-After header; None without one, or with a date in it."""
+    """Return the seconds in a Retry-After header; None without the header, or if it is a date."""
     headers = getattr(error, "litellm_response_headers", None) or {}
     try:
         seconds = float(headers["retry-after"])
@@ -245,20 +248,20 @@ def _requested_wait(error: OpenAIError) -> float | None:
 
 
 def _sampling(target: str, max_tokens: int) -> dict[str, Any]:
-    """Return temperature and limit of tokens as the model takes them.
+    """Return the parameters for temperature and limit of tokens that the model accepts.
 
-    By name, because litellm 1.83.0 lists temperature among the parameters of o3 and gpt-5 and then refuses any value
-    but 1, and because it knows no model that is newer than itself.
+    Reasoning models are recognised by name, because litellm 1.83.0 lists temperature among the parameters of o3 and
+    gpt-5 and then refuses any value but 1, and because litellm does not know models that are newer than itself.
     """
     if _REASONS.match(target.rpartition("/")[2]):
         return {"max_completion_tokens": max_tokens}
-    supported = _litellm().get_supported_openai_params(target)  # None for a model that it does not know
+    supported = _litellm().get_supported_openai_params(target)  # None for a model that litellm does not know
     accepted = supported is None or "temperature" in supported
     return {"max_tokens": max_tokens, **({"temperature": 0.0} if accepted else {})}
 
 
 def _reply(response: Any) -> _Reply:
-    """Return the first choice of a response. Without any choice it is an empty text, which is no usable reply."""
+    """Return the first choice of a response. A response without choices gives an empty text, which is not usable."""
     tokens = getattr(response, "usage", None)
     usage = Usage(
         prompt_tokens=getattr(tokens, "prompt_tokens", 0) or 0,

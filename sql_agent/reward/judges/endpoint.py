@@ -1,4 +1,4 @@
-"""Send requests to the endpoint of a judge: within its limits, and again after a failure that may pass."""
+"""Limit the rate of requests to a judge's endpoint, and retry failed requests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 ATTEMPTS = 6  # requests for one grading, retries and repairs included
 RETRIED_STATUS = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 _FIRST_WAIT_S, _LONGEST_JITTER_S = 0.3, 10.0
-_LONGEST_WAIT_S = 60.0  # however long the endpoint asks to wait
+_LONGEST_WAIT_S = 60.0  # the longest wait that an endpoint can ask for
 
 
 class CallLimits(BaseModel):
-    """Limits of one endpoint for a whole run; None is no limit. `share` divides them among several processes."""
+    """Limits of one endpoint for a whole run; None means no limit. `share` divides them among processes."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -32,7 +32,7 @@ class CallLimits(BaseModel):
     tokens_per_minute: float | None = Field(None, gt=0)
 
     def share(self, processes: int) -> CallLimits:
-        """Return the part of one of `processes` processes; each may make at least one call at a time."""
+        """Return the limits of each of `processes` processes; each may make at least one call at a time."""
         return CallLimits(
             concurrency=max(1, self.concurrency // processes),
             requests_per_minute=self.requests_per_minute and self.requests_per_minute / processes,
@@ -41,14 +41,14 @@ class CallLimits(BaseModel):
 
 
 class _Pace:
-    """Spaces units evenly, without a burst: a token bucket would let twice the rate through in its first minute."""
+    """Spaces requests or tokens evenly. A token bucket would let twice the rate through in its first minute."""
 
     def __init__(self, per_minute: float | None) -> None:
         self._seconds_per_unit = 60.0 / per_minute if per_minute else 0.0
         self._next = 0.0
 
     async def wait(self, units: float) -> None:
-        """Return when `units` may be spent."""
+        """Sleep until `units` (requests or tokens) may be spent."""
         now = time.monotonic()
         start = max(now, self._next)
         self._next = start + units * self._seconds_per_unit
@@ -56,7 +56,7 @@ class _Pace:
             await asyncio.sleep(start - now)
 
     def correct(self, units: float) -> None:
-        """Add what was spent beyond the estimate; a negative number gives units back."""
+        """Charge `units` in addition to the estimate; negative `units` are refunded."""
         self._next += units * self._seconds_per_unit
 
 
@@ -72,7 +72,7 @@ class EndpointLimiter:
 
     @asynccontextmanager
     async def call(self, estimated_tokens: int) -> AsyncIterator[None]:
-        """Wait for a turn, then occupy one of the slots until the context is left."""
+        """Wait until the limits allow a call, which counts as running until the context is left."""
         loop = asyncio.get_running_loop()
         if loop not in self._slots:
             self._slots[loop] = asyncio.Semaphore(self._concurrency)
@@ -82,15 +82,15 @@ class EndpointLimiter:
             yield
 
     def spent(self, tokens: int, *, estimated: int) -> None:
-        """Correct the estimate of a finished call."""
+        """Replace the `estimated` tokens of a finished call by the `tokens` that it used."""
         self._tokens.correct(tokens - estimated)
 
 
 class RetryableError(Exception):
-    """A request failed and the next may succeed: the endpoint was busy, broke, was slow, or sent an unusable reply.
+    """A request failed and a retry may succeed: the endpoint was busy, failed, was slow, or sent an unusable reply.
 
-    `wait_s` is how many seconds the endpoint asked for, or 0 when there is no reason to wait; None is a random time
-    that grows with the attempts.
+    `wait_s` is the wait before the retry in seconds, such as the endpoint's Retry-After. None means a random wait that
+    grows with the number of attempts.
     """
 
     def __init__(self, what: str, *, wait_s: float | None = None) -> None:
@@ -99,14 +99,14 @@ class RetryableError(Exception):
 
 
 class OutageError(RetryableError):
-    """The endpoint answered before and cannot be reached now, for example while it restarts."""
+    """The endpoint answered before and is unreachable now, for example during a restart."""
 
 
 async def retry(once: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `once`, called up to `ATTEMPTS` times while it raises RetryableError.
+    """Call `once`, up to `ATTEMPTS` times while it raises RetryableError, and return its result.
 
-    After an OutageError it is called again for `OUTAGE_S` seconds, however often. Raises the last RetryableError, and
-    at once whatever else `once` raises.
+    An OutageError is retried for `OUTAGE_S` seconds, whatever the number of attempts. Raises the last RetryableError.
+    Any other exception is raised at once.
     """
     started, attempt = time.monotonic(), 0
     while True:

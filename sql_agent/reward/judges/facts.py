@@ -1,9 +1,9 @@
-"""Grade an answer by what can be verified: the facts and nothing else, a number, yes or no, or the refusal sentence.
+"""Grade an answer by rules: it must be the reference's facts and nothing else, a number, yes or no, or a refusal.
 
-    score = share of the facts that the answer gives, an unread fact counting 0.05
-            x 0.05 for every other item that is in a row; 0 when one is in no row
+    score = (facts that were given and read + 0.05 x facts that were given but not read) / facts of the reference
+            x 0.05 for each other item that is in a row; 0 if an item is in no row
 
-A fact is given when whole items of the answer equal it (`items.py` defines equal); docs/judge.md lists all rules.
+A fact is given if whole items of the answer equal it (`items.py` defines equal). docs/judge.md lists all rules.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sql_agent.reward.judges.reference import Cells, Fact, has_looked, reference
 from sql_agent.schemas import Lang
 
 _VERSION = 7  # raise it with every change of a verdict
-_UNREAD = 0.05
-_OTHER = 0.05
+_UNREAD = 0.05  # worth of a fact that the answer gives but no query read
+_OTHER = 0.05  # factor for each item that is in a row, but is no fact
 
 
 class FactsJudge:
-    """The judge "facts": no network, no model, the same verdict for the same case every time.
+    """The judge "facts": deterministic, without a network or a model.
 
     `words` are the task's refusal sentences, counters and synonyms by language.
     """
@@ -40,9 +40,9 @@ class FactsJudge:
         return f"facts/{_VERSION}:{self._digest}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade `case`; the criterion "correct" says whether a person would accept the answer.
+        """Grade `case`. The criterion "correct" is 1.0 if a person would accept the answer, else 0.0.
 
-        Raises JudgeError when the reference is prose without evidence, or has no fact.
+        Raises JudgeError if the reference is prose without evidence, or has no fact.
         """
         reader = self._readers[case.question.lang]
         verdict = _grade(case, reader)
@@ -62,7 +62,7 @@ def _grade(case: JudgeCase, reader: Reader) -> Verdict:
 
 
 def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
-    """Look for the facts of the reference; where some of them are `enough`, the read ones count first."""
+    """Grade an answer by the facts of the reference. If `enough` of the facts suffice, read facts count first."""
     question = case.question
     facts = reference_facts(question, reader)
     left = _owned_items(case, facts, reader, cells)
@@ -73,7 +73,7 @@ def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
     found: list[tuple[float, Fact]] = []
     for fact in sorted(facts, key=lambda fact: -len(fact.items)):
         wanted = [(fact.owner, item) for item in fact.items]
-        # The items of an owner may stand in any order, those of one fact, such as "dry, dark place", may not.
+        # Items of an owner may be in any order. Items of another fact, such as "dry, dark place", may not.
         starts = (i for i in range(len(left)) if _same(left[i : i + len(wanted)], wanted, ordered=not fact.owner))
         if (start := next(starts, None)) is not None:
             del left[start : start + len(wanted)]
@@ -91,9 +91,9 @@ def _same(items: list[tuple[str, str]], wanted: list[tuple[str, str]], *, ordere
 
 
 def _owned_items(case: JudgeCase, facts: Sequence[Fact], reader: Reader, cells: Cells) -> list[tuple[str, str]]:
-    """Return the items of the answer, each with its owner: the last owner of `facts` that the answer names before it.
+    """Return the answer's items, each with its owner: the last owner of `facts` that the answer names before the item.
 
-    Where the facts have no owner, the answer may name the row ("Name: item"); the name is left out.
+    If the facts have no owner, the answer may put the row's name before the items ("Name: item"); the name is removed.
     """
     owners, wanted = {fact.owner for fact in facts} - {""}, {item for fact in facts for item in fact.items}
     prose = is_prose(case.question.answer, case.question.lang)
@@ -110,7 +110,11 @@ def _owned_items(case: JudgeCase, facts: Sequence[Fact], reader: Reader, cells: 
 
 
 def _verdict(given: float, score: float, others: Sequence[str], cells: Cells) -> Verdict:
-    """Return the verdict: `given` is the share of the reference in the answer, `score` its worth, `others` the rest."""
+    """Return the verdict on an answer.
+
+    `given` is the share of the reference's facts in the answer. `score` is the same share with a worth of 0.05 for each
+    unread fact. `others` are the answer's other items.
+    """
     unread = [item for item in others if not cells.contain(item)]
     kept = 0.0 if unread else _OTHER ** len(others)
     reasons = [f"gives {given:.0%} of the reference"]

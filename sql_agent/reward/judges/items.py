@@ -1,4 +1,4 @@
-"""Split an answer into items and bring them into one form, so that equal items are equal texts."""
+"""Split an answer into items and normalise the items, so that different spellings of an item are equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from text_to_num import text2num
 from sql_agent.schemas import Lang, Record
 
 _CJK = "㐀-鿿"
-# A minus, a cross or a tilde right before a word belongs to the word, and changes its meaning; ">" means "more than".
+# A minus right before a word is no bullet but changes the meaning of the word; ">" means "more than".
 _BULLET = re.compile(r"^[ \t]*(?:[-*–—][ \t]+|[•·‣◦●][ \t]*|#+[ \t]+)")
 # "1. tablet", "1)tablet", "①tablet", but not "1.5 mg" and not "12、24 months".
 _NUMBERED = re.compile(rf"[ \t]*[(（]?(\d{{1,2}})(?:[)）、.．][ \t]+|[)）、](?!\d)|[.．](?=[{_CJK}]))")
@@ -25,19 +25,19 @@ _NUMBER = re.compile(
 )
 _SEPARATOR = re.compile(r";|(?<!\d),|,(?!\d)|\band\b(?=\s)|&")
 _SENTENCE_END = re.compile(r"[;。！？]|[.!?](?=\s)")
-_RAISED = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")  # behind a digit: 10⁵ is not 105
-_SAME_SIGNS = str.maketrans("‐‑’", "--'")  # hyphens and apostrophe, as typeset and as typed
+_RAISED = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")  # superscript digits: 10⁵ is not 105
+_SAME_SIGNS = str.maketrans("‐‑’", "--'")  # typographic hyphens and apostrophe, and the ASCII ones
 _QUOTES = "\"'“”‘’「」『』《》"
 _PROSE = re.compile(r"\*\*|^#+ |\n|[.!?] +[A-Z]|[。！？](?=.)")
-_LONG = {"en": 40, "zh": 15}  # characters; a shorter text with a full stop is an item with a full stop
+_LONG = {"en": 40, "zh": 15}  # characters; a shorter text is an item even with a full stop
 
 
 class Words(Record):
     """A task's words of one language, from its TOML file.
 
-    `refusals` are sentences that the database lacks an answer, `counters` may follow a number without changing it
-    ("3 rows"), `kinds` are groups of words for what can be counted, `yes_no` are the two answers to a yes-no question,
-    `same` are groups of synonyms.
+    `refusals` are sentences that say that the database has no answer. `counters` may follow a number without changing
+    it ("3 rows"). `kinds` are groups of words for things that can be counted. `yes_no` are the two answers to a yes-no
+    question. `same` are groups of synonyms.
     """
 
     refusals: tuple[str, ...] = ()
@@ -49,12 +49,12 @@ class Words(Record):
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads texts of one language with the words of a task."""
+    """Parses texts of one language with the words of a task."""
 
     words: Words
 
     def items(self, text: str) -> list[str]:
-        """Return the items of `text` in order, each as the first of its group of synonyms."""
+        """Return the items of `text` in order, each replaced by the first of its synonyms."""
         return [self._same.get(item, item) for item in split(text)]
 
     def is_refusal(self, text: str) -> bool:
@@ -62,10 +62,10 @@ class Reader:
         return normalise(text) in self._refusals
 
     def number_or_yes_no(self, text: str, question: str) -> str | None:
-        """Return the number in `text`, in digits, or its yes or no; None where `text` is something else.
+        """Return `text` as a number in digits, or as yes or no; None if `text` is anything else.
 
-        None too for a number that counts another kind of thing than `question` asks for. No cell needs to have such an
-        answer, because it follows from the rows.
+        Also None for a number of other things than `question` asks for. Such an answer follows from the rows, so no
+        cell needs to contain it.
         """
         items = self.items(text)
         if len(items) != 1:
@@ -81,7 +81,7 @@ class Reader:
         try:
             number = text2num(bare, "en") if bare[:1].isascii() and bare[:1].isalpha() else cn2an.cn2an(bare, "smart")
             shown = f"{number:.15g}"
-        except (ValueError, LookupError, ArithmeticError):  # cn2an fails with each of them on some texts
+        except (ValueError, LookupError, ArithmeticError):  # cn2an raises each of them for some texts
             return None
         return shown
 
@@ -94,7 +94,7 @@ class Reader:
         return [item, *(other for other, first in self._same.items() if first == item and other != item)]
 
     def begins_with(self, text: str) -> str | None:
-        """Return the answer to a yes-no question with which the normalised `text` begins; None for another text."""
+        """Return the yes or no with which the normalised `text` begins; None for another text."""
         forms = ((form, answer) for answer in self.words.yes_no for form in self.forms(answer))
         for form, answer in sorted(forms, key=lambda pair: -len(pair[0])):
             if re.match(rf"{re.escape(form)}(?![a-z])", text):
@@ -120,35 +120,35 @@ class Reader:
 def normalise(text: str) -> str:
     """Return `text` without list marks, emphasis and a final full stop, in NFKC and lower case.
 
-    A raised digit behind another digit is written behind "^" (10⁵ becomes 10^5). Spaces beside a Chinese character and
-    between a number and its unit are removed; other white space becomes one space.
+    Superscript digits after a digit get a "^" (10⁵ becomes 10^5). Spaces next to Chinese characters, and between a
+    number and its unit, are removed. Other white space becomes one space.
     """
     return "\n".join(map(_compact, _without_numbering(_plain_lines(text)))).rstrip(".。").strip()
 
 
 def split(text: str) -> list[str]:
-    """Return the items of `text`, normalised: parts between line ends, ";", ",", "、", "&" and the word "and"."""
+    """Return the normalised items of `text`, split at line ends, ";", ",", "、", "&" and the word "and"."""
     parts = [part for line in _plain_lines(text) for part in _SEPARATOR.split(line)]
-    # Numbering goes first, because "1、" is no item; the space before a unit last, because "T4 and …" is two items.
+    # List numbers are removed first, because "1、" is no item; the space before a unit last, because of "T4 and …".
     return _bare([item for part in _without_numbering(parts) for item in part.split("、")])
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences of `text`, normalised: parts between line ends, semicolons and final stops."""
+    """Return the normalised sentences of `text`, split at line ends, semicolons and final stops."""
     parts = [part for line in _plain_lines(text) for part in _SENTENCE_END.split(line)]
     return _bare(_without_numbering(parts))
 
 
 def _bare(parts: list[str]) -> list[str]:
-    """Return `parts` without quotation marks and final stops; those of which nothing is left go."""
+    """Return `parts` without quotation marks and final stops; parts that become empty are dropped."""
     bare = (_compact(part).strip(_QUOTES).rstrip(".。").strip() for part in parts)
     return [part for part in bare if part]
 
 
 def _plain_lines(text: str) -> list[str]:
-    """Return the lines of `text` without bullets and emphasis, in NFKC and lower case, numbering kept."""
+    """Return the lines of `text` without bullets and emphasis, in NFKC and lower case; list numbers stay."""
     unmarked = _EMPHASIS.sub(lambda match: match[2] or match[3], text.strip())
-    # Circled digits would become plain ones, so that the numbering would be part of the text.
+    # NFKC turns ① into 1, so that the list number would become part of the text.
     numbered = _CIRCLED.sub(lambda match: f"({ord(match[0]) - ord('①') + 1}) ", unmarked)
     with_powers = _RAISED.sub(lambda match: f"^{match[0]}", numbered)
     plain = unicodedata.normalize("NFKC", with_powers).translate(_SAME_SIGNS).casefold()
@@ -156,7 +156,7 @@ def _plain_lines(text: str) -> list[str]:
 
 
 def _without_numbering(parts: list[str]) -> list[str]:
-    """Return `parts` without the marks that number them; marks that do not count up from 1 are part of the text."""
+    """Return `parts` without list numbers. Numbers that do not count up from 1 are no list numbers and stay."""
     marks = [_NUMBERED.match(part) for part in parts]
     last = 0
     for number in (int(mark[1]) for mark in marks if mark):

@@ -1,4 +1,4 @@
-"""Judge an answer with a language model and a rubric: a reason and a level for each criterion."""
+"""Grade answers with a language model, which gives a reason and a level for each criterion of a rubric."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ REFUSALS = ("The database does not hold this information.", "数据库中没有�
 _VERSION = 4  # raise it when a prompt, the repair text, the shown rows or the parsing of replies changes
 _MAX_ROWS_CHARS = 4000
 _REPAIR = "That was not one JSON object of the asked form. Reply with that object only, one level name per criterion."
-# A reply may have more keys than were asked for. The schema that is sent forbids them, because OpenAI's strict mode
-# requires that.
+# Additional keys in a reply are ignored. The schema that is sent forbids them, because OpenAI's strict mode requires
+# that.
 LENIENT = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
 
 
 class Level(Record):
-    """One named level of a criterion, and its value in -1.0–1.0."""
+    """One named level of a criterion, its value in -1.0–1.0, and its description in English and Chinese."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
     value: float = Field(ge=-1.0, le=1.0)
@@ -48,7 +48,7 @@ class Level(Record):
 
 
 class Criterion(Record):
-    """One criterion. With `cap` the whole score is at most this criterion's value."""
+    """One criterion of a rubric. With `cap`, the whole score is at most the value of this criterion."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
     weight: float = Field(gt=0.0)
@@ -72,7 +72,7 @@ class Criterion(Record):
 
 
 class Rubric(Record):
-    """All criteria. `reply_model` is the shape of a reply: for each criterion a short reason, then a level."""
+    """The criteria of a judge; computes a score from the levels that a model gave."""
 
     criterion: Annotated[tuple[Criterion, ...], Field(min_length=1)]
 
@@ -85,10 +85,10 @@ class Rubric(Record):
         return self
 
     def score(self, levels: Mapping[str, str]) -> tuple[float, dict[str, float]]:
-        """Return the score in 0.0–1.0 and each criterion's value, for a level name of every criterion.
+        """Return the score (0.0–1.0) and the value of each criterion; `levels` maps criteria to names of levels.
 
-        Sum of weight x value over all criteria, divided by the weights of those that can give points; then not above
-        any criterion with `cap`, and within 0.0–1.0.
+        The score is the sum of weight x value over all criteria, divided by the weights of the criteria that can give
+        points. It is at most the value of any criterion with `cap`, and clipped to 0.0–1.0.
         """
         values = {c.name: c.value(levels[c.name]) for c in self.criterion}
         weights = sum(c.weight for c in self.criterion if not c.only_takes_away)
@@ -97,7 +97,7 @@ class Rubric(Record):
         return max(0.0, min(score, bound)), values
 
     def as_text(self, lang: Lang) -> str:
-        """Return the criteria with their levels, for the prompt."""
+        """Return the criteria with their levels in the language `lang`, for the prompt."""
         lines = []
         for c in self.criterion:
             levels = "; ".join(f"{level.name} = {getattr(level, lang)}" for level in c.levels)
@@ -106,9 +106,9 @@ class Rubric(Record):
 
     @cached_property
     def reply_model(self) -> type[BaseModel]:
-        """A pydantic model of the reply: an object with, for each criterion, {"reason": str, "level": one name}.
+        """The pydantic model of a reply: an object with, for each criterion, {"reason": str, "level": name of a level}.
 
-        It reads a level in any case and with spaces around it, and ignores keys that were not asked for.
+        A level may be in any case and have spaces around it. Additional keys are ignored.
         """
         fields: dict[str, Any] = {}
         for c in self.criterion:
@@ -123,10 +123,10 @@ class Rubric(Record):
 
 
 class LlmJudge:
-    """The judge "llm".
+    """The judge "llm": a language model grades by a rubric.
 
-    Questions that the database cannot answer are graded by `refusal_rubric`, all others by `rubric`. The reference of
-    such a question is one of `refusals`, or its task type says so.
+    Unanswerable questions are graded by `refusal_rubric`, all others by `rubric`. A question is unanswerable if its
+    task type says so, or if its reference is one of the sentences `refusals`.
     """
 
     name = "llm"
@@ -146,7 +146,7 @@ class LlmJudge:
         return f"llm/{_VERSION}:{self._client.identity}:{_MAX_ROWS_CHARS}:{rubrics}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case. Raises JudgeError, with the last reply, when no usable grades came."""
+        """Grade one case. Raises JudgeError, with the last reply, if the model gives no usable grades."""
         rubric = self.rubric_for(case.question)
         reply, usage = await self._client.ask(self.prompt(case), rubric.reply_model, repair=_REPAIR)
         grades: dict[str, dict[str, str]] = reply.model_dump()
@@ -160,7 +160,7 @@ class LlmJudge:
         return self._refusal_rubric if refused else self._rubric
 
     def prompt(self, case: JudgeCase) -> str:
-        """Return the prompt, with the answer without Markdown, so that headers and bullets earn nothing."""
+        """Return the prompt for `case`. The answer has no Markdown, so that headers and bullets earn nothing."""
         question, rubric = case.question, self.rubric_for(case.question)
         example = {c.name: {"reason": "…", "level": c.levels[0].name} for c in rubric.criterion}
         values = {
@@ -175,13 +175,13 @@ class LlmJudge:
 
 
 def shipped_rubric(name: Literal["default", "refusal"]) -> Rubric:
-    """Return one of our rubrics: "refusal" for questions that the database cannot answer, "default" for all others."""
+    """Return a rubric of this package: "refusal" for unanswerable questions, "default" for all others."""
     text = files("sql_agent.reward.judges").joinpath("rubrics", f"{name}.toml").read_text(encoding="utf-8")
     return _parse(text, f"rubrics/{name}.toml")
 
 
 def load_rubric(path: Path | None) -> Rubric:
-    """Read the rubric of a TOML file; ours for None. Raises ConfigError that names the file and its fault."""
+    """Read a rubric from a TOML file, or the default one for None. Raises ConfigError for a missing or invalid file."""
     if path is None:
         return shipped_rubric("default")
     try:
@@ -194,7 +194,9 @@ def _parse(text: str, source: str) -> Rubric:
     try:
         return Rubric.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"the rubric {source} is not valid TOML: {error}") from None
+        raise ConfigError(
+            f"the rubric {source} is not valid TOML: {error}", hint="correct that line of the file"
+        ) from None
     except ValidationError as error:
         raise ConfigError(
             f"the rubric {source}: {first_problem(error)}", hint="see sql_agent/reward/judges/rubrics/default.toml"

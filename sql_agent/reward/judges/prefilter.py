@@ -1,4 +1,4 @@
-"""Score answers 0 before any call that are empty, too long, raw data, without a query, or that address the judge."""
+"""Score an answer 0 without a judge if it is empty, too long, raw data, without a query, or addresses the judge."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _RAW = re.compile(
 )
 _MARKDOWN = re.compile(r"[*_`#>|~]+|^\s*[-+•]\s+|^\s*\d{1,2}[.)、](?=\s|\D)", re.MULTILINE)
 _LIST_NUMBERS = re.compile(r"[①-⒇]|(?:(?<=^)|(?<=[\s;；,，、:：。]))[(（]\d{1,2}[)）]", re.MULTILINE)
-# What only someone who wants to move a grader writes. A phrase that is in the question, the reference or a row, too,
-# belongs to the subject ("pain score") and is allowed.
+# Phrases that try to influence a grader. A phrase that is also in the question, the reference or a row is allowed,
+# because it belongs to the subject ("pain score").
 _TO_THE_JUDGE = re.compile(
     r"\b(?:full|maximum|top|perfect) (?:marks?|score|credit|points?)\b|\b(?:10/10|100/100|five stars)\b"
     r"|\b(?:judges?|graders?|evaluators?|examiners?|reviewers?|rubric|benchmark)\b|\breference (?:answers?|facts?)\b"
@@ -31,7 +31,7 @@ _TO_THE_JUDGE = re.compile(
 
 
 def prefilter(case: JudgeCase, *, max_chars: int) -> str | None:
-    """Return why `case` earns 0 without a judge; None when a judge has to grade it."""
+    """Return why `case` scores 0 without a judge; None if a judge has to grade it."""
     answer = case.answer
     queried = any(call.answer.status == "ok" for call in case.calls)
     stops = (
@@ -64,9 +64,10 @@ def _without_markdown(text: str) -> str:
 
 
 def _needs_a_query(case: JudgeCase) -> bool:
-    """Return whether an answer without a query earns 0.
+    """Return whether an answer without a query scores 0.
 
-    A user's own question needs a query only when it has SQL, evidence or a task type; a generated one always does.
+    Generated questions always need a query. A user's own question needs one only if it has SQL, evidence or a task
+    type.
     """
     question = case.question
     return question.sql is not None or question.task_type is not None or bool(question.evidence)
@@ -80,7 +81,7 @@ class PrefilteredJudge(JudgeWrapper):
         self._max_chars = max_chars
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Return the judge's verdict, or 0 with the reason why the answer is stopped. Raises JudgeError."""
+        """Return the judge's verdict, or 0 with the reason if the prefilter stops the answer. Raises JudgeError."""
         stopped = prefilter(case, max_chars=self._max_chars)
         if stopped is None:
             verdict = await self._judge.grade(case)

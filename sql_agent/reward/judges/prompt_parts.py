@@ -1,11 +1,11 @@
-"""Build a judge's prompt: a template, the texts put into it, and the queries with their rows in a number of characters.
+"""Build a judge's prompt: fill a template with texts, and cut the queries and their rows to a maximum length.
 
-Whatever a prompt shows stays data. Question and reference are JSON strings: nothing inside them can end them. They come
-from the user's own file, which training cannot change. Statements, rows and answer stand in fences with a random
-number, because the policy writes them: it could learn any mark that it can know.
+No text in a prompt may act as an instruction. Question and reference are JSON strings, which their content cannot end.
+They come from the user's own file, which training does not change. Statements, rows and answer are in fences with a
+random number, because the policy writes them and could learn to forge any fixed fence.
 
-What requests have in common comes first, since servers (vLLM and most providers) keep the prefixes of prompts: the
-constant text, then question and reference, which all rollouts of a group share, then what one rollout wrote.
+The parts that prompts share come first, because servers (vLLM and most providers) cache prefixes: the constant text,
+then question and reference, which all rollouts of a group share, then what one rollout wrote.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _LINE_MARKS = re.compile(
     r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-+*•][ \t]+|(?:-{3,}|={3,}|\*{3,})[ \t]*$|```\w*[ \t]*$)+", re.MULTILINE
 )
 _INLINE_MARKS = re.compile(r"\*\*|__|`+|(?<=\s)\*(?=\S)|(?<=\S)\*(?=\s|$)")
-# A comment is the agent's own text and never reaches the database; quoted texts are matched too, so that they stay.
+# Comments are removed, because they are free text of the agent. Quoted texts are matched too, so that they stay.
 _COMMENT_OR_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL)
 _FACT_END = re.compile("[;；]")
 _NO_ROWS = "(no rows)"
 _AROUND = 40  # characters shown on either side of a quote in a long cell
-_SMALLEST_CELL = 16
+_SMALLEST_CELL = 16  # a cell is cut to no fewer characters
 _NOTE = 40  # characters reserved for each note on what was left out
 
 
 def render(template: str, values: Mapping[str, str]) -> str:
     """Return `template` with {fence}, {fence_end} and the placeholders of `values` replaced.
 
-    One pass: a placeholder inside the data stays what it is, and an unknown one in the template too. The fences get a
-    new random number, so nothing that was written before can close one.
+    All are replaced in one pass, so that a placeholder inside a value stays as it is. Unknown placeholders stay too.
+    The fences get a new random number in each call, so that no text written earlier can close a fence.
     """
-    number = secrets.token_hex(4)  # short, since no two prompts share it; a guess hits once in 4 billion
+    number = secrets.token_hex(4)  # 32 bits suffice, because each prompt has a new number
     known = {**values, "fence": f"<<<{number}", "fence_end": f"{number}>>>"}
     return _PLACEHOLDER.sub(lambda match: known.get(match.group(1), match.group(0)), template)
 
@@ -55,7 +55,7 @@ def json_string(text: str) -> str:
 
 
 def reference_text(question: Question) -> str:
-    """Return the reference answer as a JSON string, with a note where some of its facts are enough."""
+    """Return the reference answer as a JSON string, with a note if some of its facts suffice."""
     if question.enough is None:
         return json_string(question.answer)
     notes = {
@@ -66,7 +66,7 @@ def reference_text(question: Question) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Return `text` without Markdown's marks; words and case stay."""
+    """Return `text` without Markdown; words and their case stay."""
     without_lines = _LINE_MARKS.sub("", text)
     return re.sub(r"\n{2,}", "\n", _INLINE_MARKS.sub("", without_lines)).strip()
 
@@ -80,8 +80,9 @@ def quotes_of(question: Question) -> tuple[str, ...]:
 def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: int) -> str:
     """Return the successful queries in order: a line of JSON with statement and columns, then a line for each row.
 
-    A text above `max_chars` is cut, with a mark where something is missing: first the rows without any of `quotes`, and
-    in long cells the text around the quotes. JSON, so that a cell cannot look like a line of its own.
+    A text longer than `max_chars` is shortened, with marks where something is missing. Rows without any of `quotes` are
+    left out first, and a long cell is cut to the text around its quotes. Rows are JSON, so that a cell cannot imitate a
+    line.
     """
     ran = [call for call in calls if call.answer.status == "ok"]
     if not ran:
@@ -96,7 +97,7 @@ def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: i
 
 
 class _Line(NamedTuple):
-    """One row that may be shown; what sorts first matters most."""
+    """One row that may be shown. Rows are sorted by importance: those with a quote first, then by query and place."""
 
     without_quote: bool
     query: int
@@ -105,7 +106,7 @@ class _Line(NamedTuple):
 
 
 def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) -> str:
-    """Return as many rows as there is room for, those with quotes first, each at most half of `max_chars`."""
+    """Return as many rows as fit into `max_chars`, rows with quotes first, each at most half of `max_chars` long."""
     heads = [_short_head(call, max_chars) for call in ran]
     rows = [row for number, call in enumerate(ran) for row in _lines_of(number, call, quotes, max_chars // 2)]
     left = max_chars - _NOTE
@@ -156,7 +157,7 @@ def _has_quote(record: Sequence[Cell], quotes: Sequence[str]) -> bool:
 
 
 def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) -> str:
-    """Return the row as JSON of at most `max_chars`: text around quotes is kept, other cells share the rest."""
+    """Return the row as JSON of at most `max_chars`. Cells with quotes are kept; other cells share what is left."""
     if len(_json(record)) <= max_chars:
         return _json(record)
     cells = [_around(cell, quotes) if isinstance(cell, str) else cell for cell in record]
@@ -171,7 +172,7 @@ def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) ->
 
 
 def _around(cell: str, quotes: Sequence[str]) -> str:
-    """Reduce a long cell to the text around the quotes in it; unchanged without any."""
+    """Return the text around the quotes in `cell`, or all of a cell without quotes."""
     found = sorted((cell.index(quote), cell.index(quote) + len(quote)) for quote in quotes if quote in cell)
     if not found:
         return cell

@@ -1,7 +1,7 @@
 """Rank all answers of a group in one call, as RULER does (OpenPipe, "RULER: Relative Universal LLM-Elicited Rewards").
 
-GRPO compares the rollouts of a group with each other, and a model compares two answers more reliably than it scores
-one.
+GRPO compares the rollouts of a group with each other, and a model compares two answers more reliably than it scores a
+single answer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Ranking(BaseModel):
 
 
 class RankingJudge:
-    """The judge "ranking". `absolute` grades a single answer, and its score stays as the criterion "absolute"."""
+    """The judge "ranking". `absolute` grades single answers; its score is kept as the criterion "absolute"."""
 
     name = "ranking"
 
@@ -66,15 +66,15 @@ class RankingJudge:
         return f"ranking/{_VERSION}:{self._client.identity}:{_MAX_ROWS_CHARS}+{self._absolute.identity}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case by itself, as in validation, where there is nothing to compare with."""
+        """Grade one case with `absolute`, as in validation, where there is no group to compare with."""
         return await self._absolute.grade(case)
 
     async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
-        """Return scores of the answers to one question, relative to each other; `own` are those of `grade`.
+        """Return verdicts on the answers to one question, relative to each other; `own` are the verdicts of `grade`.
 
-        An answer that the prefilter stops keeps its 0 and is not shown. Equal answers with equal rows are shown once
-        and score the same; with fewer than two different ones each keeps its own score. The first verdict has the
-        usage, without that of `own`. Raises JudgeError.
+        Answers that the prefilter stops are not ranked and keep their own score. Equal answers with equal rows are
+        ranked once and get the same score. If fewer than two different answers are left, each keeps its own score. The
+        first verdict has the usage of the request, without that of `own`. Raises JudgeError.
         """
         shown = _different([c for c in cases if prefilter(c, max_chars=self._max_chars) is None])
         ranked_answers, usage = (await self._ask(shown)) if len(shown) > 1 else ({}, Usage())
@@ -98,7 +98,7 @@ class RankingJudge:
         return {_key(shown[ranked.answer - 1]): ranked for ranked in ranking.ranking}, usage
 
     def prompt(self, shown: Sequence[JudgeCase]) -> str:
-        """Return the prompt: the answers as 1, 2, …, each in its own fence after its rows."""
+        """Return the prompt: the answers numbered 1, 2, …, each in a fence of its own after its rows."""
         question = shown[0].question
         values = {"question": json_string(question.question), "reference": reference_text(question)}
         blocks = []
@@ -113,13 +113,13 @@ class RankingJudge:
             )
         form = {"ranking": [{"answer": 1, "reason": "…", "score": 0.0}]}
         template = prompt_text("ranking", question.lang)
-        # The template's own parts first: the pass that puts in data must be the only one that sees data.
+        # Fill in the template's own parts first: `render` must be the only step that sees data.
         template = template.replace("{answers}", "\n".join(blocks)).replace("{form}", json.dumps(form))
         return render(template, values)
 
 
 def _different(cases: Sequence[JudgeCase]) -> list[JudgeCase]:
-    """Return one case of each answer with its rows, in an order that does not depend on which came first."""
+    """Return one case for each distinct pair of answer and rows, in a random order that depends only on the pairs."""
     by_key = {_key(case): case for case in cases}
     keys = sorted(by_key)
     random.Random("".join(keys)).shuffle(keys)  # because models favour some places in a list

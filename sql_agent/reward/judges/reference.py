@@ -1,4 +1,4 @@
-"""Read what a reference demands, and what of it the queries of a case read."""
+"""Parse a reference answer into facts, and check which of them the queries of a case read."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from sql_agent.reward.judges.items import Reader, is_prose, normalise, sentences
 from sql_agent.reward.judges.statements import searched_texts, written_values
 from sql_agent.schemas import Question, facts_of
 
-_LEAST_SEARCHED = 2  # characters of a text that is looked for; a shorter one is in nearly every question
+_LEAST_SEARCHED = 2  # characters of a searched text; a shorter text is in nearly every question
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of a reference: its items, each of which is given or not, and its owner, "" without one."""
+    """A fact of a reference: its items, and its owner, which is the name before a colon; "" for no owner."""
 
     items: tuple[str, ...]
     owner: str = ""
 
 
 def reference_facts(question: Question, reader: Reader) -> list[Fact]:
-    """Return the facts of a question's reference. Raises JudgeError when there is none.
+    """Return the facts of a question's reference. Raises JudgeError if there is none.
 
-    A reference of prose is replaced by the quotes of its evidence: each sentence is a fact. Where every fact has the
-    form "Name: items" and all names differ, each item is a fact of the name, its owner; where some facts are `enough`,
-    all items of a name are one fact. A text that splits into items is no name: "0.5 g, 1 g: 30 months" is one fact of
-    two items.
+    If the reference is prose, the facts are the sentences in the quotes of its evidence. If all facts have the form
+    "Name: items" with different names, each item becomes a fact whose owner is the name; with `question.enough`, all
+    items of a name form one fact. A text that splits into items is no name: "0.5 g, 1 g: 30 months" is one fact of two
+    items.
     """
     if is_prose(question.answer, question.lang):
         quoted = dict.fromkeys(text for evidence in question.evidence for text in sentences(evidence.quote))
@@ -56,13 +56,13 @@ def reference_facts(question: Question, reader: Reader) -> list[Fact]:
 
 
 def has_looked(case: JudgeCase) -> bool:
-    """Return whether a query searched for what is asked: a text of the gold SQL's conditions, or of the question."""
+    """Return whether a query searched for a text in the gold SQL's conditions or, without any, in the question."""
     gold = {normalise(text) for sql in case.question.statements for text in searched_texts(sql)}
     asked = normalise(case.question.question)
     for call in case.calls:
         if call.answer.status != "ok":
             continue
-        if case.question.statements and not gold:  # such as "which one costs least?"
+        if case.question.statements and not gold:  # no text to search, as for "which one costs least?"
             return True
         texts = (normalise(text) for text in searched_texts(call.sql))
         if any(
@@ -77,7 +77,7 @@ def _is_much_of(text: str, gold: str) -> bool:
 
 
 class Cells:
-    """All cells that the queries of a case returned from the task's tables, normalised."""
+    """The normalised cells that the queries of a case returned from the task's tables."""
 
     def __init__(self, case: JudgeCase, reader: Reader) -> None:
         self._records: list[list[str]] = []
@@ -95,37 +95,37 @@ class Cells:
         self._question = normalise(case.question.question)
 
     def contain(self, item: str) -> bool:
-        """Return whether `item` is in a cell, as a whole or inside a longer text, or "Name: text" in two of a row."""
+        """Return whether a cell contains `item`, or two cells of a row contain an item "Name: text"."""
         return item in self._items or any(item in cell for cell in self._cells) or self._in_one_row(item)
 
     def show(self, item: str) -> bool:
-        """Return whether evidence that quotes `item` was read; without recorded evidence, whether a cell has it."""
+        """Return whether evidence that quotes `item` was read; without known evidence, whether a cell has `item`."""
         if not self._evidence:
             return self.contain(item)
         quoting = [e for e, quote in zip(self._evidence, self._quotes, strict=True) if item in quote] or self._evidence
         return any(e in self._read for e in quoting)
 
     def support(self, conclusion: str) -> bool:
-        """Return whether all evidence for a number was read, or any for yes or no.
+        """Return whether the queries read the evidence for a conclusion: all of it for a number, any for yes or no.
 
-        Without recorded evidence a number must be a cell or the number of rows, and yes or no needs any row.
+        Without known evidence, a number must be a cell or the number of rows, and yes or no needs at least one row.
         """
         if self._evidence:
-            # One cell may decide a yes or no, and only all rows together have a number.
+            # One cell can decide a yes or no. A count needs all rows.
             return (any if conclusion.isalpha() else all)(e in self._read for e in self._evidence)
         count = len(set(map(tuple, self._records)))
         return conclusion in self._cells | {str(count)} or (conclusion.isalpha() and count > 0)
 
     def name(self, name: str, text: str) -> bool:
-        """Return whether a row of the evidence that quotes `text` has the name `name`, or any row where none quotes it.
+        """Return whether `name` names the evidence's row that quotes `text`, or any of its rows if none quotes `text`.
 
         Without evidence, `name` must be in the question, and in one row with `text`.
         """
         if not self._quotes:
             return name in self._question and self._in_one_row(f"{name}:{text}")
-        named = list(zip(self._quotes, self._names, strict=False))  # without names where the answer has no colon
+        named = list(zip(self._quotes, self._names, strict=False))  # names are empty if the answer has no colon
         rows = [names for quote, names in named if text in quote]
-        if not rows and not text.isdigit():  # a number counts rows, so that no row's name belongs before it
+        if not rows and not text.isdigit():  # a count belongs to no single row
             rows = self._names
         return any(name in names for names in rows)
 
@@ -135,6 +135,6 @@ class Cells:
         return text != "" and any(text in cell for record in beside for cell in record)
 
     def owner(self, name: str, owners: set[str]) -> str:
-        """Return the one of `owners` whose row is called `name`, "" without one."""
+        """Return the one of `owners` that names the same row as `name`; "" if there is none."""
         rows = (names for names in self._names if name in names)
         return name if name in owners else next((owner for names in rows for owner in names & owners), "")

@@ -1,4 +1,4 @@
-"""Parse the reply of a judging model: one JSON object, perhaps with other text around it."""
+"""Parse the reply of a judge model: one JSON object, perhaps with other text around it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pydantic import BaseModel, ValidationError
 Form = TypeVar("Form", bound=BaseModel)
 
 _START = re.compile(r'\{\s*"')
-_MOST_STARTS = 1000  # places of a reply that are tried, because each may take a pass over it
+_MOST_STARTS = 1000  # positions at which parsing is tried, because each try may read the whole reply
 
 
 def parse_reply(text: str, form: type[Form]) -> Form | None:
-    """Return the object of `form` in a reply, among thoughts, notes or code fences; None when there is none.
+    """Return the JSON object of `form` in a reply, among thoughts, notes or code fences; None without one.
 
-    None too when a reply has two objects of the form that differ: one of them may quote the answer that is graded, and
+    Also None if a reply has two different objects of `form`: one of them may be quoted from the graded answer, and
     neither the first nor the last is safe to use.
     """
     found: list[Form] = []

@@ -1,4 +1,4 @@
-"""Judge an answer with a reward model behind HTTP: POST {prompt, response} -> {score}."""
+"""Grade answers with a reward model over HTTP: POST {prompt, response} -> {score}."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ADDRESS = "write it as http://HOST:PORT/PATH"
 
 
 class RewardModelJudge:
-    """The judge "reward-model". It is sent the question and the answer, but neither the reference nor the rows.
+    """The judge "reward-model". The model gets the question and the answer, but neither the reference nor the rows.
 
-    `low` and `high` are the ends of the model's scale, which is mapped to 0.0–1.0. A score beyond them is an error,
-    because clipping would hide a wrong scale.
+    `low` and `high` are the ends of the model's scale, which is mapped to 0.0–1.0. A score outside of the scale is an
+    error, because clipping would hide a wrong scale.
     """
 
     name = "reward-model"
@@ -30,7 +30,7 @@ class RewardModelJudge:
         self._limiter = EndpointLimiter(limits)
         self._timeout_s = timeout_s
         self._low, self._high = low, high
-        # Created on first use, after the runners forked; its connections belong to an event loop.
+        # A client for each event loop, to which connections belong; created on first use, after the runners forked.
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
 
     @property
@@ -38,7 +38,7 @@ class RewardModelJudge:
         return f"reward-model/1:{self._shown}:{self._low:g}:{self._high:g}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case. Raises JudgeError when there is no score, or one beyond the scale."""
+        """Grade one case. Raises JudgeError if the model gives no score, or a score outside of its scale."""
         requests = 0
 
         async def once() -> httpx.Response:
@@ -52,7 +52,7 @@ class RewardModelJudge:
             raise self._error(f"{error} ({requests} requests)", requests) from None
         except httpx.HTTPError as error:
             raise self._error(f"{type(error).__name__}: {error}", requests) from None
-        # An answered request is not sent again: a reward model gives the same answer to the same request.
+        # An answered request is not retried: a reward model gives the same answer to the same request.
         if response.status_code != httpx.codes.OK:
             raise self._error(f"status {response.status_code}: {response.text[:80]!r}", requests)
         try:
@@ -89,9 +89,9 @@ class RewardModelJudge:
 
 
 def _without_secrets(url: str) -> str:
-    """Return `url` without user, password and query, because a key in it would reach records and pages.
+    """Return `url` without user, password and query, because a secret in it would be written to records and reports.
 
-    Raises ConfigError when it is not a URL.
+    Raises ConfigError if `url` is not the URL of a server.
     """
     try:
         parsed = httpx.URL(url)

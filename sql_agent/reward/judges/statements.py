@@ -1,4 +1,4 @@
-"""Tell from a statement which texts it searches for, and which texts of its result it wrote itself."""
+"""Find the texts that a SQL statement searches for, and the literals that it writes into its own result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WILDCARDS = re.compile(r"[%_*]+")
 
 
 class Search(NamedTuple):
-    """A text, without wildcards, with which a statement compares a column; names are in lower case."""
+    """A text, without wildcards, with which a statement compares a column; `column` is in lower case."""
 
     column: str
     text: str
@@ -24,10 +24,10 @@ class Search(NamedTuple):
 
 @lru_cache(maxsize=4096)  # because the rollouts of a group often write the same statement
 def searches(sql: str) -> tuple[Search, ...]:
-    """Return the texts with which `sql` compares columns, each with every column of the comparison.
+    """Return the texts with which `sql` compares columns, each paired with every column of the comparison.
 
-    For example `SELECT 'a' FROM t WHERE name LIKE '%b%'` searches for "b" in `name`. A statement that sqlglot cannot
-    parse searches for nothing.
+    For example `SELECT 'a' FROM t WHERE name LIKE '%b%'` searches for "b" in `name`. The result is empty if sqlglot
+    cannot parse the statement.
     """
     found: list[Search] = []
     for literal in _literals(sql):
@@ -45,9 +45,9 @@ def searched_texts(sql: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def written_values(sql: str) -> frozenset[str]:
-    """Return the literals, as text, that `sql` puts into its result itself: `SELECT 'a' FROM t` writes "a".
+    """Return the literals, as text, that `sql` writes into its own result: "a" for `SELECT 'a' FROM t`.
 
-    A literal in an aggregate, a comparison or a LIMIT is none of them.
+    Literals in aggregates, comparisons and LIMIT are not included.
     """
     return frozenset(
         literal.name
@@ -58,7 +58,7 @@ def written_values(sql: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def written_texts(sql: str) -> tuple[str, ...]:
-    """Return the literals of `sql` that it does not compare with anything, also those in aggregates."""
+    """Return the literals of `sql` outside of comparisons, including those in aggregates."""
     return tuple(literal.name for literal in _literals(sql) if literal.find_ancestor(*_COMPARISONS) is None)
 
 

@@ -1,4 +1,4 @@
-"""Wrap judges: average several, or keep verdicts, so that equal gradings are paid once."""
+"""Wrap judges: average several judges, or cache verdicts so that equal gradings are paid once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sql_agent.system.files import make_writable
 
 
 class JudgeWrapper:
-    """Base of judges that wrap another one and keep its name and identity."""
+    """The base class of judges that wrap another judge and have its name and identity."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -34,10 +34,10 @@ class JudgeWrapper:
 
 
 class PanelJudge:
-    """All members grade every case; the score is the mean of theirs: training finds the weakness of one judge first.
+    """A panel of judges: every member grades every case, and the score is the mean of their scores.
 
-    The criteria are each member's score under its label, its own criteria as "label.criterion", and "disagreement",
-    the highest score minus the lowest.
+    Training exploits the weaknesses of a single judge first. The criteria are each member's score under its label, the
+    member's criteria as "label.criterion", and "disagreement", the highest score minus the lowest.
     """
 
     def __init__(self, members: Sequence[tuple[str, Judge]]) -> None:
@@ -52,7 +52,7 @@ class PanelJudge:
         return "panel/1:mean:" + "+".join(judge.identity for _, judge in self._members)
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case; raises the JudgeError of a member that failed, since a panel without it is another judge."""
+        """Grade one case. Raises the JudgeError of a failed member: a mean without it would be another judge's."""
         verdicts = await asyncio.gather(*(judge.grade(case) for _, judge in self._members))
         scores = [verdict.score for verdict in verdicts]
         criteria = {"disagreement": max(scores) - min(scores)}
@@ -68,11 +68,11 @@ class PanelJudge:
 
 
 class CachedJudge(JudgeWrapper):
-    """A judge whose verdicts are kept in `folder`, also for other processes and later runs. Errors are not kept.
+    """A judge with a cache of verdicts in `folder`, shared with other processes and later runs. Errors are not cached.
 
-    Equal gradings at the same time, for example of equal answers in a group, are one grading: its usage counts once,
-    its error fails them all. The key is the judge's identity and all that a judge may see of the case: question,
-    reference, type, evidence, answer, statements and rows.
+    Equal cases that are graded at the same time, such as equal answers in a group, share one grading: its usage counts
+    once, and its error is raised for all of them. The key is the judge's identity and all that a judge may see of the
+    case: question, reference, type, evidence, answer, statements and rows.
     """
 
     def __init__(self, judge: Judge, folder: Path) -> None:
@@ -80,11 +80,11 @@ class CachedJudge(JudgeWrapper):
         make_writable(folder, "judge.cache_dir")
         self._folder = folder
         self._cache: diskcache.Cache | None = None
-        # By event loop too, since a script may call asyncio.run twice.
+        # Keyed by event loop too, because a script may call asyncio.run twice.
         self._under_way: dict[tuple[asyncio.AbstractEventLoop, str], _Grading] = {}
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Return the kept verdict, its usage one cache hit; else the judge's. Raises JudgeError as the judge does."""
+        """Return the cached verdict, with one cache hit as usage, or the judge's verdict. Raises JudgeError."""
         key = asyncio.get_running_loop(), self._key(case)
         grading = self._under_way.get(key)
         if grading is None:
@@ -93,8 +93,8 @@ class CachedJudge(JudgeWrapper):
         return await grading.result()
 
     async def _kept_or_graded(self, key: str, case: JudgeCase) -> Verdict:
-        if self._cache is None:  # in the process that uses it: SQLite connections must not cross a fork
-            # JSON and not pickle, so that a file that someone else wrote cannot run code.
+        if self._cache is None:  # opened on first use: SQLite connections must not cross a fork
+            # JSON and not pickle, because unpickling another user's file could run code.
             self._cache = diskcache.Cache(str(self._folder), disk=diskcache.JSONDisk)
         kept = await asyncio.to_thread(self._cache.get, key)
         if kept is not None:
@@ -111,7 +111,7 @@ class CachedJudge(JudgeWrapper):
 
 
 class _Grading:
-    """One grading that several callers await. The usage goes to the first one that gets the outcome."""
+    """One grading that several callers await. Its usage is charged to the first caller that gets the outcome."""
 
     def __init__(self, task: asyncio.Task[Verdict]) -> None:
         self.task = task
@@ -122,7 +122,7 @@ class _Grading:
             # Shielded, so that a cancelled caller does not cancel the grading of the others.
             verdict = await asyncio.shield(self.task)
         except JudgeError as error:
-            # A copy for each, because raising adds to an exception's traceback.
+            # A copy for each caller, because raising an exception extends its traceback.
             own = copy.copy(error)
             own.usage = error.usage if self._is_first() else Usage()
             raise own from None
