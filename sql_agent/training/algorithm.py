@@ -151,11 +151,11 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         return addresses
 
     def _route(self, proxy: str, model: str) -> agl.ProxyLLM:
-        """Return agent-lightning's resource for calls of `model` through the LLM proxy at the URL `proxy`."""
+        """Return agent-lightning's resource for calls to `model` through the LLM proxy at the URL `proxy`."""
         return agl.ProxyLLM(endpoint=proxy, model=model, api_key=self._processes.proxy_token)
 
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
-        """Test each of the `routes` with one call of the policy, then start to schedule rollouts over all routes.
+        """Test each of the `routes` with one call to the policy, then start to schedule rollouts over all routes.
 
         Raises PreflightError when the store does not return the triplet (prompt and response) of a test call, and
         StoreLostError when the store does not answer.

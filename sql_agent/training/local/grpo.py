@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _SERVED_AS = "policy"
 _POLL_S = 0.1
-_CHEAP_PER_GROUP = 2  # rollouts of each group that are trained with local.cheap_update
+_CHEAP_PER_GROUP = 2  # number of rollouts of each group that are trained with local.cheap_update
 
 
 class LocalGrpo(TrainingAlgorithm):

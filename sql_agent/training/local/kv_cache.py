@@ -14,7 +14,7 @@ from transformers.masking_utils import sdpa_mask
 
 ATTENTION = "shared_prefix"
 SHARING = {"llama", "qwen2", "qwen3"}  # model types whose attention needs nothing that `attend` lacks
-_BLOCK = 128  # columns; the size of a buffer is a multiple
+_BLOCK = 128  # a buffer's number of columns is a multiple of this
 _MAX_TURN_TOKENS = 1 << 14  # maximum number of tokens of all finished turns: 0.4 GB for SmolLM2 in bf16
 
 Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # keys and values of each layer (key heads, tokens, head size)

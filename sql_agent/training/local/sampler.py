@@ -57,7 +57,7 @@ class Sampler:
         return len(self._rows)
 
     def weights_changed(self) -> None:
-        """Remove all cached keys and values, which the old weights have computed; no row may be active."""
+        """Remove all cached keys and values, because the weights have changed; no row may be active."""
         self._cache = RowCache()
         self._turns.clear()
 
@@ -122,7 +122,7 @@ class Sampler:
             row = self._rows[index]
             if reason := self._ended(row):
                 ended.append((row, Generation(tuple(row.sampled), reason)))
-                if (layers := self._cache.copy_of(index)) is not None:  # the model has not run the last token
+                if (layers := self._cache.copy_of(index)) is not None:  # lacks the last token, which was not run
                     self._turns.add((*row.prompt_ids, *row.sampled[:-1]), layers)
                 self._cache.remove(index)
                 self._rows[index] = self._rows[-1]

@@ -185,7 +185,7 @@ def save_checkpoint(run_folder: Path, step: int, policy: Policy, optimizer: Any,
             json.dumps({"step": step, "sha256": digests(partial)}, indent=2) + "\n", encoding="utf-8"
         )
         sync_tree(partial)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors raise these instead
+    except (OSError, RuntimeError, SafetensorError) as error:  # the last two from torch and safetensors
         shutil.rmtree(partial, ignore_errors=True)
         free = shown_size(free_disk(run_folder))
         raise TrainingError(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sql_agent.system.files import read_object
 
-_STRETCHING = {"yarn", "linear", "dynamic"}  # types of RoPE scaling whose factor max_position_embeddings lacks
+_STRETCHING = {"yarn", "linear", "dynamic"}  # types of RoPE scaling not included in max_position_embeddings
 
 
 def context_of(model: str) -> int | None:
@@ -25,7 +25,7 @@ def context_of(model: str) -> int | None:
             return None
         path = Path(cached)
     config = read_object(path, hint="copy the model again; it may be incomplete")
-    config = config.get("text_config", config)  # a multimodal model has the language model's part here
+    config = config.get("text_config", config)  # of the language model in a multimodal model
     longest = config.get("max_position_embeddings")
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if longest and scaling.get("rope_type", scaling.get("type")) in _STRETCHING:

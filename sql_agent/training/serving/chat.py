@@ -39,9 +39,8 @@ class ChatEncoder:
         self._end_id = end_id
         self._end_text: str = tokenizer.convert_ids_to_tokens(end_id)
         self._dropped = _special_ids(tokenizer) - {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS}
-        self._known: OrderedDict[str, tuple[tuple[int, ...], str]] = (
-            OrderedDict()
-        )  # a conversation's ids and its last thought
+        # The ids and the last thought of each conversation, by the conversation's key.
+        self._known: OrderedDict[str, tuple[tuple[int, ...], str]] = OrderedDict()
         self._has_thoughts = False
         self._thinks: bool | None = None  # whether the model thinks by default; None: not computed
         self._lock = threading.Lock()
@@ -184,6 +183,7 @@ class ChatEncoder:
     def _tail(self, full: str, head: str) -> str | None:
         """Return the part of `full` that follows the last end token of `head`; None if the template rewrote `head`.
 
+        Also None if `head` has no end token.
         `full` is a rendered conversation, `head` its rendered start. Qwen3's template writes an empty thought into the
         last turn only, which does not count as rewriting.
         """
@@ -236,7 +236,10 @@ def _special_ids(tokenizer: Any) -> set[int]:
 
 
 def call_message(call: Call) -> JsonObject:
-    """Return an assistant message with only the tool call `call`; its id, which Mistral's form writes, is CALL_ID."""
+    """Return an assistant message with only the tool call `call`.
+
+    The call has the id CALL_ID, because Mistral's templates write the id.
+    """
     return {"role": "assistant", "content": "", "tool_calls": [_tool_call(call) | {"id": CALL_ID}]}
 
 

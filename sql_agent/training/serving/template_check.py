@@ -1,4 +1,4 @@
-"""Find the form of a model's tool calls in another process, so that this process can be forked without torch."""
+"""Find the form of a model's tool calls in a child process, so that this process need not import torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def tool_format_of(model: str, agent: AgentSettings) -> str:
     except (ValueError, IndexError):
         reason = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]
         raise ModelError(
-            f"cannot load the tokenizer of {model!r}: {reason}", hint="give --model a Hugging Face folder or id"
+            f"cannot load the tokenizer of {model!r}: {reason}",
+            hint="check the model's files, or give --model another Hugging Face folder or id",
         ) from None
     if "message" in found:
         raise ModelError(found["message"], hint=found["hint"])
@@ -30,7 +31,7 @@ def tool_format_of(model: str, agent: AgentSettings) -> str:
 
 
 def main() -> None:
-    """Print the form of tool calls of the model in the first command-line argument, or an error, as JSON."""
+    """Print the form of tool calls of the model that the first command-line argument names, or an error, as JSON."""
     from sql_agent.training.serving.tokenizer import load_encoder  # noqa: PLC0415  only in the other process
 
     try:

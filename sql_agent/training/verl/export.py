@@ -25,7 +25,7 @@ def complete_model_folder(folder: Path, agent: AgentSettings = DEFAULT_AGENT) ->
 
 
 def _remove_attention(config: Path) -> None:
-    """Remove our attention kernel from a model's config.json, because other programs do not have the kernel."""
+    """Remove the name of our attention kernel from a model's config.json; other programs do not have the kernel."""
     values = json.loads(config.read_text(encoding="utf-8"))
     values.pop("attn_implementation", None)
     config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

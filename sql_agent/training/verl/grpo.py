@@ -41,14 +41,14 @@ _SFT_MODULE = "sql_agent.training.verl.sft"
 
 
 class VerlGrpo(TrainingAlgorithm):
-    """The algorithm of the backend `verl`: runs verl's trainer in another process, and rollouts on its request."""
+    """The algorithm of the backend `verl`: runs verl's trainer in another process, which requests rollouts."""
 
     stopping = "Stopping; the last checkpoint stays. Interrupt again to stop at once."
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
         super().__init__(settings, log, ui, processes, resume=resume)
         self._token = new_token()  # for the rollout server and the policy's endpoints
-        self._starting = contextlib.ExitStack()  # closes the status line on the console
+        self._starting = contextlib.ExitStack()  # closed, with its status line, when rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")

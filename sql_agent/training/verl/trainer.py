@@ -71,7 +71,7 @@ class TaskRunner:
 
 
 def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: int) -> list[int]:
-    """Return the indices of the sequences whose group has different rewards, in ascending order.
+    """Return the indices of the sequences to train, in ascending order: those in groups whose rewards differ.
 
     `groups` and `rewards` have one element for each sequence. The update needs a number of sequences that is divisible
     by `multiple`, so sequences without an advantage are added; if there are too few, all indices are returned. The list
