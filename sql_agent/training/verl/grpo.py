@@ -35,6 +35,7 @@ from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, s
 from sql_agent.training.verl.rollout_server import RolloutApp
 
 _POLL_S = 0.2
+_LAST_WORD_S = 1.0  # for verl to end after its rollouts were lost
 _GRACE_S = 20.0
 TRAINER_MODULE = "sql_agent.training.verl.launch"
 _SFT_MODULE = "sql_agent.training.verl.sft"
@@ -153,6 +154,11 @@ class VerlGrpo(TrainingAlgorithm):
             code = process.returncode  # before reading, so that verl's last report is not missed
             self._close_reported(reported)
             if self._monitor.failure is not None:
+                # Without verl's model servers all rollouts are lost before the end of verl itself is seen.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), _LAST_WORD_S)
+                if (process.returncode or 0) < 0:
+                    raise self._killed(process.returncode or 0, kills)
                 raise self._monitor.failure
             if self._stop.is_set():
                 return
@@ -163,10 +169,17 @@ class VerlGrpo(TrainingAlgorithm):
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
         if code < 0:
-            raise TrainingError(f"verl {how_killed(code, kills)}", hint=f"see its log {log}, then start the run again")
+            raise self._killed(code, kills)
         if code:
             cause = last_error(log)
             raise TrainingError(f"verl ended with exit code {code}: {cause}", hint=_advice(cause, log))
+
+    def _killed(self, code: int, kills: int) -> TrainingError:
+        """Return the error of a verl that was killed; what the monitor then sees are its consequences."""
+        log = self._log.folder / "verl.log"
+        error = TrainingError(f"verl {how_killed(code, kills)}", hint=f"see its log {log}, then start the run again")
+        self._monitor.failure = error
+        return error
 
     async def _stall(self) -> str | None:
         """Describe what the run waits for: rollouts, an update, or the start of verl."""
