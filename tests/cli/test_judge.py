@@ -116,7 +116,7 @@ def test_questions_about_another_database_are_named(
     assert "the SQL of question '1' fails" in capsys.readouterr().err
     path.write_text('{"id": "1", "question": "What?", "answer": "x"}', encoding="utf-8")
     assert exits_cleanly(main, ["evaluate", "--questions", str(path), *sample[2:]]) == 2
-    assert "question '1' has no SQL" in capsys.readouterr().err
+    assert "question '1' has no gold SQL" in capsys.readouterr().err
 
 
 def test_prose_under_other_names_is_measured_by_what_its_gold_sql_returns(sample: list[str], tmp_path: Path) -> None:

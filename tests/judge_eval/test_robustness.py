@@ -59,9 +59,12 @@ def test_the_same_questions_give_the_same_answers() -> None:
 @pytest.mark.slow
 def test_no_false_answer_to_a_question_of_the_sample_is_the_reference(sample_examples: list[Example]) -> None:
     answers = generate(sample_examples, REFUSAL)
-    wrong = [a for a in answers if a.set == "false" and a.case.answer.strip() == a.case.question.answer.strip()]
+    false = [
+        a for a in answers if a.set == "false" and not a.kind.startswith("by_heart")
+    ]  # which are right, but not read
+    wrong = [a for a in false if a.case.answer.strip() == a.case.question.answer.strip()]
     assert wrong == []
-    made = {a.kind for a in answers if a.set == "false"}
+    made = {a.kind for a in false}
     assert made | {"flipped", "yes_and_no"} == {function.__name__ for function in FALSE}
 
 

@@ -92,7 +92,7 @@ def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (["--run", "RUN"], "Asking the embedded SmolLM2-135M-Instruct, as it is, without supervised fine-tuning; then"),
+        (["--run", "RUN"], "Asking the embedded SmolLM2-135M-Instruct, as it is, without supervised fine-tuning, then"),
         (["What treats hypothyroidism?", "sft.steps=0"], "Asking the embedded SmolLM2-135M-Instruct, as it is"),
     ],
     ids=["a run", "no model named"],
