@@ -107,7 +107,7 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 
 
 def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` after a copy of the first statement with a mistake, if there is a mistake that makes it fail."""
+    """Return `queries`, after a failing copy of the first statement with a mistake if a mistake makes it fail."""
     failing = _failing(queries[0].sql, database, number)
     return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
 

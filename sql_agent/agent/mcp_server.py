@@ -76,7 +76,6 @@ class _QueryTool(Tool):
     _database: Database = PrivateAttr()
 
     def serve(self, database: Database) -> None:
-        """Set the database to query."""
         self._database = database
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:

@@ -1,4 +1,4 @@
-"""Insert typical SQL mistakes of models into a statement, for demonstrations of a repair."""
+"""Insert typical SQL mistakes of models into a statement, for demonstrations of how to repair it."""
 
 from __future__ import annotations
 

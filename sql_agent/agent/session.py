@@ -30,7 +30,7 @@ InputMessage = dict[str, Any]  # a chat message in the format of openai-agents
 
 
 class AgentSession:
-    """One rollout: its question, the model's `replies` so far, and the queries so far in `tool.calls`."""
+    """One running rollout: the question, the model's `replies` so far, and the queries so far in `tool.calls`."""
 
     def __init__(  # noqa: PLR0917  the parts of a rollout, in the order of their use
         self,
@@ -117,7 +117,6 @@ class _RecordingModel(OpenAIChatCompletionsModel):
 
 
 def _reply(completion: ChatCompletion, seconds: float, role: str) -> Reply:
-    """Convert `completion` to a Reply."""
     tokens = completion.usage
     counts = (tokens.prompt_tokens or 0, tokens.completion_tokens or 0) if tokens else (0, 0)
     details = tokens.completion_tokens_details if tokens else None

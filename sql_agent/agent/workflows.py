@@ -1,4 +1,4 @@
-"""The workflows: the sequence of roles and prompts with which the model answers a question."""
+"""Define the workflows, which are sequences of roles and prompts with which a model answers a question."""
 
 from __future__ import annotations
 

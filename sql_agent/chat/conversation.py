@@ -82,7 +82,7 @@ class QueryAnswered(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """Reports the answer ("" without one), how the rollout ended, and the cells that contain the answer.
+    """Reports the answer ("" if there is none), the outcome of the rollout, and the cells that contain the answer.
 
     `unreadable` is a malformed tool call that the model wrote in place of an answer.
     """
@@ -108,7 +108,7 @@ Event = QuerySent | QueryAnswered | Answered | Failed
 async def ask(text: str, model: ChatModel) -> AsyncGenerator[Event]:
     """Yield events while `model` answers the question `text`; the last event is Answered or Failed.
 
-    Closing the iterator ends the agent.
+    Closing the generator cancels the agent.
     """
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     task = asyncio.create_task(_run(text, model, events))
@@ -190,7 +190,7 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
 
 
 class _Observer:
-    """Puts the queries of one rollout and their results into `events`, and keeps the calls by number."""
+    """Puts the queries of one rollout and their results into `events`, and stores the calls, keyed by number."""
 
     def __init__(self, events: asyncio.Queue[Event | None]) -> None:
         self._events = events

@@ -50,7 +50,7 @@ class RatingsFolder:
 
     @property
     def questions(self) -> Path:
-        """The question file, which exists once a rating tells a correct answer."""
+        """The question file, which exists once a correct answer is known from a rating."""
         return self.path / _QUESTIONS
 
     def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> None:

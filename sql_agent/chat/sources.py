@@ -46,7 +46,7 @@ def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[
 
 
 def _shared(cell: object, answer: str, said: dict[str, str]) -> Iterator[str]:
-    """Yield the texts that both `cell` and `answer` contain; `said` are the items of the answer by lower-case text."""
+    """Yield the texts that both `cell` and `answer` contain; `said` maps lower-case items of the answer to items."""
     if cell is None:
         return
     text = str(cell).strip()

@@ -55,7 +55,7 @@ class _Rated(Record):
 
 
 class _Statement(Record):
-    """The JSON body of POST /run: SQL of a person, to correct the answer with the id `answer`."""
+    """The JSON body of POST /run: a user's SQL statement, run to correct the answer with the id `answer`."""
 
     answer: str
     sql: str
@@ -154,7 +154,7 @@ class ChatPage:
                 )
 
     async def _run(self, request: Request) -> Response:
-        """Run a person's SQL and add the rows to those of the answer, so that a correction can cite them."""
+        """Run a user's SQL and add the call to the answer, so that a correction can cite the rows."""
         try:
             written = _Statement.model_validate_json(await request.body())
             name, answered = self._answered(written.answer)

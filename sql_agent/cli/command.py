@@ -143,7 +143,7 @@ def add_command(
 
 
 def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, str]) -> None:
-    """Add flags that are short for a setting, such as {"--n-gpus": "verl.n_gpus"}; the setting explains the flag."""
+    """Add flags for settings, such as {"--n-gpus": "verl.n_gpus"}. The help of a flag is the setting's description."""
     from sql_agent.config.settings import FIELDS, as_text  # noqa: PLC0415  slow to import, and `sql-agent` needs none
 
     for flag, name in flags.items():

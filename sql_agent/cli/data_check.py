@@ -54,7 +54,7 @@ def add_check(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Print the report; return 2 where a run would refuse the files, else 0."""
+    """Print the report; return 2 if a training run would refuse the files, else 0."""
     ui = Ui(wraps=True)
     settings = load_settings(flags=flag_settings(arguments))
     task = load_task(settings.task)
@@ -158,7 +158,7 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
 
 
 def _without_evidence(checked: Iterable[CheckedQuestion]) -> Counter[str]:
-    """Count the questions, by type, that have gold SQL and an answer in the rows, but no evidence."""
+    """Count, by task type, the questions with gold SQL and without evidence, except unanswerable questions."""
     facts = (c.question for c in checked if c.question.statements and c.form != "refusal")
     return Counter(question.task_type or "(none)" for question in facts if not question.evidence)
 

@@ -216,7 +216,7 @@ def _report_rewriting(entries: Sequence[Rewriting], run: TeacherRun, path: Path,
 
 
 def _chosen(questions: Sequence[Question], share: float, seed: int) -> list[Question]:
-    """Return a random `share` of the questions; a larger share contains a smaller one."""
+    """Return a random `share` (0–1) of the questions. With one `seed`, a larger share contains every smaller share."""
     order = list(questions)
     random.Random(f"{seed} writer").shuffle(order)
     return order[: round(share * len(order))]

@@ -175,7 +175,7 @@ def say_done(done: int, total: int, path: Path, ui: Ui) -> None:
 
 
 def say_some(lines: Iterable[str], ui: Ui) -> None:
-    """Print the first lines, and how many more there are."""
+    """Print the first `_SHOWN` lines, and the number of further lines."""
     for line in first_of(lines, _SHOWN):
         ui.say(f"  {line}")
 

@@ -109,7 +109,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate the models, write and print the results, and return 0 (130 after an interrupt).
 
-    Raises TrainingError when questions could not be asked or graded.
+    Raises TrainingError at the end if questions could not be asked or graded.
     """
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)

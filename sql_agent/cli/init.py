@@ -1,4 +1,4 @@
-"""Describe a database in a file from which a model can be trained: sql-agent init DB"""
+"""Write a TOML file that describes a database, from which a model can be trained: sql-agent init DB"""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _generated_answers(
 
 
 def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[Answer]]:
-    """Return the names of the two files of labelled answers and attacks, and the answers in these files."""
+    """Return the names of the labels file and of the attacks file, and the answers in both files."""
     labels, attacks = arguments.labels or "labels", arguments.attacks or "attacks"
     answers = [case.of_set("labels") for case in _cases(labels)]
     answers += [case.of_set("attacks") for case in _cases(attacks)]

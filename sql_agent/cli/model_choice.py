@@ -46,7 +46,7 @@ def find_model(
 ) -> ChosenModel:
     """Return the model `named`: a run, a checkpoint of either backend, a folder, a hub id, or a name at an endpoint.
 
-    `run` is the run that trained the model; without `named`, the last checkpoint of `run` is the model. A model of a
+    `run` is the run that trained the model. Without `named`, the model is the last checkpoint of `run`. A model of a
     run has the run's settings. A verl checkpoint is exported into the folder `exported` of its run. Raises DataError
     when there is no such run, checkpoint or folder, or a file is damaged; ModelError when a folder contains no model;
     ConfigError for wrong settings.

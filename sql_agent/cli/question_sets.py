@@ -1,4 +1,4 @@
-"""Load the question sets of a training run or an evaluation, without questions that training has seen."""
+"""Load the question sets of a training run or an evaluation, and refuse or drop questions seen in training."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def set_name(path: Path, paths: Sequence[Path]) -> str:
 
 
 def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, databases: DatabasePool) -> Sets:
-    """Return `sets` with the evidence that the judge `facts` needs for prose references.
+    """Return `sets`, for the judge `facts` with derived evidence where a prose reference has no evidence.
 
     Raises DataError or DatabaseFileError when a database of the questions is missing or wrong.
     """

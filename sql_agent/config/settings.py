@@ -135,7 +135,7 @@ def sources_shown(sources: Sequence[Source]) -> list[str]:
 
 
 def public_dump(settings: Settings) -> dict[str, Any]:
-    """Return `settings` as nested dicts for JSON. Secrets are not in `settings`, but in endpoints.py."""
+    """Return `settings` as nested dicts for JSON. `settings` has no secrets; those are in endpoints.py."""
     return settings.model_dump(mode="json")
 
 

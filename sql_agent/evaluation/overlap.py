@@ -23,7 +23,6 @@ class Overlap:
 
     @property
     def ids(self) -> frozenset[str]:
-        """The ids of all questions in the overlap."""
         return frozenset(question.id for question in (*self.questions, *self.entities))
 
 

@@ -71,7 +71,7 @@ def report_on(
 
 
 def write_results(folder: Path, report: Report, rollouts: Sequence[Rollouts]) -> dict[str, Path]:
-    """Write `report` into `folder` as JSON, Markdown and HTML; return the paths by suffix, without the dot."""
+    """Write `report` into `folder` as JSON, Markdown and HTML; return the paths, keyed by suffix such as "md"."""
     name = "comparison" if report.comparisons else "evaluation"
     tables = [*map(comparison_table, report.comparisons), *_figure_tables(report)]
     judges = [evaluation.about.judge for evaluation in report.evaluations]
@@ -89,7 +89,7 @@ def write_results(folder: Path, report: Report, rollouts: Sequence[Rollouts]) ->
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the tables of `report`, and examples of the questions whose answers became right or wrong."""
+    """Print the tables of `report`, and examples of questions that only one of two models answered correctly."""
     for table in _figure_tables(report):
         print_table(table, console)
     for comparison in report.comparisons:

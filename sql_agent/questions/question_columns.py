@@ -122,7 +122,7 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
     try:
         question = Question.model_validate(values)
     except ValidationError as error:
-        raise DataError(f"{where}, column {first_problem(error, columns)}") from None
+        raise DataError(f"{where}, column {first_problem(error, columns)}", hint="correct the value") from None
     for name, value in question.model_dump().items():
         check_text(value, f"{where}, column {columns[name]}")
     return question
@@ -166,13 +166,13 @@ def language(text: str) -> Lang:
 def _column(
     row: Mapping[str, Any], name: str, spellings: Mapping[str, tuple[str, ...]], mapped: Mapping[str, str]
 ) -> str:
-    """Return the column of `row` that contains the field `name`; without one, the field's first spelling."""
+    """Return the column of `row` that contains the field `name`, else the field's first spelling."""
     known = (mapped[name],) if name in mapped else spellings[name]
     return next((column for column in known if _at(row, column) is not None), known[0])
 
 
 def _at(row: Any, column: str) -> Any:
-    """Return the value of the column `column`, else the value at this dotted path, else None."""
+    """Return the value of `row` in `column`, a name or a dotted path; None if there is no such value."""
     if isinstance(row, Mapping) and column in row:
         return row[column]
     for part in column.split("."):
@@ -199,13 +199,13 @@ def _evidence(value: Any, mapping: ColumnMapping, where: str) -> tuple[Evidence,
     items = []
     for number, item in enumerate(value):
         if not isinstance(item, Mapping):
-            raise DataError(f"{where}.{number}: not an object with {', '.join(EVIDENCE_SPELLINGS)}")
+            raise DataError(f"{where}.{number}: not an object", hint=f"give {', '.join(EVIDENCE_SPELLINGS)}")
         columns = {n: _column(item, n, EVIDENCE_SPELLINGS, mapping.evidence_item) for n in EVIDENCE_SPELLINGS}
         known = {name: found for name, column in columns.items() if (found := _at(item, column)) is not None}
         try:
             items.append(Evidence.model_validate(known))
         except ValidationError as error:
-            raise DataError(f"{where}.{number}.{first_problem(error, columns)}") from None
+            raise DataError(f"{where}.{number}.{first_problem(error, columns)}", hint="correct the value") from None
     return tuple(items)
 
 

@@ -36,7 +36,7 @@ _WILDCARDS = re.compile(r"[%\n]+")
 
 
 class Problem(NamedTuple):
-    """Why a reworded question cannot be used: a reason to group by, and the details."""
+    """Why a reworded question cannot be used: a reason for statistics, and the details."""
 
     reason: Reason
     detail: str

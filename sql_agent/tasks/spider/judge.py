@@ -43,9 +43,10 @@ _THREADS = 4
 
 
 class ExecutionJudge:
-    """Scores 1.0 if the results of statement and gold statement are equal in every variant of the database, else 0.0.
+    """Scores 1.0 if statement and gold statement have equal results in every variant of the database, else less.
 
-    The statement runs again with larger limits than the tool's, unless the agent already received the whole result.
+    The score of a wrong result is 0.0 without `spider.partial_credit`. The statement runs again, with larger limits
+    than in the tool, unless the agent already received the whole result.
     """
 
     name = "execution"
@@ -86,7 +87,10 @@ class ExecutionJudge:
         try:
             gold = self._gold(path, comparable(gold_sql, keep_distinct=keep), self._settings.deadline_s)
         except sqlite3.Error as error:
-            raise JudgeError(f"the gold statement {gold_sql!r} fails in {path}: {error}") from error
+            raise JudgeError(
+                f"the gold statement {gold_sql!r} fails in {path}: {error}",
+                hint="correct the gold statement, or raise spider.deadline_s",
+            ) from error
         asked = comparable(sql, keep_distinct=keep)
         known = _known_rows(asked, case) if case else None
         found = self._rows(path, asked) if known is None else known
