@@ -15,7 +15,7 @@ from sql_agent.rollouts.store_protocol import AlgorithmStore
 from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns, turns_of
 from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 
-_SPAN_POLLS_S = (0.01, 0.16)  # first and longest pause between two polls; the pause doubles
+_SPAN_POLLS_S = (0.01, 0.16)  # first and longest pause between polls, which doubles each time
 _MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.config.data.max_prompt_length)"
 
 
@@ -73,8 +73,8 @@ def read_rollout(
 ) -> FinishedRollout:
     """Build the FinishedRollout of an ended rollout, and decide whether the rollout can be trained on.
 
-    `spans` are sorted by sequence id, and `missing` more never arrived. `adapter` turns spans into triplets. The
-    regular expression `train_roles` matches the names of the trained roles.
+    `spans` are sorted by sequence id, and `missing` is the number of spans that never arrived. `adapter` turns spans
+    into triplets. The regular expression `train_roles` matches the names of the trained roles.
     """
     turns = turns_of(adapter.adapt(spans), train_roles)
     record = read_record(spans)

@@ -48,7 +48,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
 
     `settings_here` merges `own`, the settings of this host, with the run's. `on_record` is called with the mode
     ("train" or "val") and the record of each rollout. A rollout returns one span, with its `RolloutRecord` and reward.
-    A dropped rollout has a reason in its record, and no reward rather than 0.
+    A dropped rollout has no reward (not 0), and its record has the reason.
     """
 
     def __init__(self, own: Settings, on_record: Callable[[str, RolloutRecord], None] | None = None) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _OPENTELEMETRY_CAP = (1, 45)
 _CALL_TIMEOUT_S = 60.0
-_RETRIES = 2  # of the call, because its proxy may die and be replaced
+_RETRIES = 2  # retries of the call, because its proxy may die and be replaced
 
 
 def check_opentelemetry() -> None:

@@ -15,7 +15,7 @@ from sql_agent.system.tokens import bearer
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a store is not behind http_proxy
 HEALTH_PATH = "/v1/agl/health"
 _OURS_PATH = "/v1/agl/consumed"  # an endpoint that `agl store` lacks
-_UNKNOWN_PATH = (404, 405)  # HTTP statuses
+_UNKNOWN_PATH = (404, 405)  # HTTP statuses for a missing endpoint
 _TIMEOUT_S = 5.0
 _START = "start one in another terminal: agl store --host 127.0.0.1 --port 4747"
 _TRUE = {"1", "true", "yes", "on"}
@@ -113,7 +113,7 @@ def _answer(store: StoreAddress, path: str, *, data: bytes | None = None) -> byt
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.UNAUTHORIZED:
             raise ConfigError(
-                f"the store at {address} wants {'another' if store.token else 'a'} token",
+                f"the store at {address} requires {'another' if store.token else 'a'} token",
                 hint="set STORE_TOKEN, in the environment or .env, to that of the terminal that serves it",
             ) from None
         if error.code in _UNKNOWN_PATH:

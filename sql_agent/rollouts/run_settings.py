@@ -89,7 +89,7 @@ def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
     ]
     if differing:
         raise ConfigError(
-            f"this runner was given other settings than the run {sent.run} has: {'; '.join(differing)}",
+            f"this runner's settings differ from those of the run {sent.run}: {'; '.join(differing)}",
             hint="leave them out here (also in the environment and .env), because a runner takes them from its run",
         )
     hosts = {key: value for key, value in given.items() if key in _HOST_KEYS}
@@ -126,7 +126,7 @@ def check_same(sent: SentSettings, here: Settings) -> None:
     database = database_digest(task, here)
     if sent.database and database and database != sent.database:
         raise ConfigError(
-            f"{task.database_source(here)} is another database than that of the run {sent.run}: its SHA-256 is "
+            f"{task.database_source(here)} differs from the database of the run {sent.run}: its SHA-256 is "
             f"{database[:12]}…, there {sent.database[:12]}…",
             hint="copy the file from the algorithm's host, and name it with database.path",
         )

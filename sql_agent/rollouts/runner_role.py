@@ -31,8 +31,9 @@ _PROXY_TIMEOUT_S = 10.0
 class RunnerRole:
     """Runs rollouts for the algorithm that uses `store`, until the algorithm ends or a signal comes.
 
-    `own` are the settings of this host, `say` prints a line, and `interrupted` is true after a signal. A store that
-    does not answer, or an algorithm without heartbeats, is waited for: the network may recover, or the run be resumed.
+    `own` are the settings of this host, `say` prints a line, and `interrupted` is true after a signal. The runner waits
+    while the store is silent or the algorithm sends no heartbeats, because the network may recover or the run be
+    resumed.
     """
 
     def __init__(self, processes: RunProcesses, own: Settings, store: StoreAddress, say: Callable[[str], None]) -> None:
@@ -101,7 +102,7 @@ class RunnerRole:
             self._say_once(f"The run {algorithm.run} starts; this runner waits")
             return
         if self._served != algorithm.session:
-            resources = await self._store.get_resources_by_id(algorithm.resources_id)  # None also for a silent store
+            resources = await self._store.get_resources_by_id(algorithm.resources_id)  # None too if the store is silent
             if resources is None:
                 self._say_once(
                     f"The store at {self._address.url} lacks the settings of the run {algorithm.run}; this runner waits"

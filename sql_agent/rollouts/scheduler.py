@@ -24,7 +24,7 @@ from sql_agent.schemas import Drop, DropCause, Question
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
 _SPAN_DEADLINE_S = 10.0  # for the last spans of an ended rollout to arrive
-_PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # also seen when a proxy dies
+_PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # drop causes that a dead proxy may have
 _REPORTED_S = 0.5  # seconds until the supervisor has reported a dead process
 _IDLE_SHARE = 3.0  # pause between two polls, as a multiple of the last poll's time
 _LONGEST_IDLE_S = 2.0  # the longest such pause, also after a store was stopped for minutes
@@ -81,7 +81,7 @@ class RolloutScheduler:
         self._unsent: list[tuple[agl.EnqueueRolloutRequest, asyncio.Future[str]]] = []
         self._sending: asyncio.Task[None] | None = None
         self._last_end = self._last_look = time.monotonic()
-        self._deaths: dict[str, tuple[float, str]] = {}  # by resource: when its proxy last died, and how
+        self._deaths: dict[str, tuple[float, str]] = {}  # resource id → time and reason of its proxy's last death
 
     @property
     def waiting(self) -> dict[str, float]:
@@ -118,7 +118,7 @@ class RolloutScheduler:
         self._deaths |= dict.fromkeys(resources, (time.monotonic(), reason))
 
     async def watch(self) -> None:
-        """Wake each `run` whose rollout has ended, as the store's callback or polling tells, until cancelled.
+        """Find ended rollouts, by the store's callback or by polling, and wake their `run` calls, until cancelled.
 
         Raises StoreLostError, also in every waiting `run`, when the store is lost.
         """

@@ -26,7 +26,7 @@ from sql_agent.system.tokens import bearer
 logger = logging.getLogger(__name__)
 
 SEQUENCE_HEADER = "x-sequence-id"  # number of a model call within its rollout, from 1
-PREFIX = "llm.hosted_vllm."  # of attribute names in the span of a model call
+PREFIX = "llm.hosted_vllm."  # prefix of attribute names in the span of a model call
 ROLE_ATTRIBUTE = "sql_agent.role"
 _PROMPT_IDS, _RESPONSE_IDS = f"{PREFIX}prompt_token_ids", f"{PREFIX}response_token_ids"
 _EXTRAS = {name: f"{PREFIX}response_{name}" for name in ("logprobs", "versions", "forced")}

@@ -140,7 +140,7 @@ class StoreClient(AglStoreClient):
             await asyncio.sleep(_ENDED_PAUSE_S)
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
-        """Return the spans of a rollout's latest attempt, in any order, at first from the report of its end."""
+        """Return the spans of a rollout's latest attempt, in any order, if possible those from `watch_ended`."""
         spans = self._spans.pop(rollout_id, None)
         return spans if spans is not None else await super().spans_of(rollout_id)
 

@@ -16,7 +16,7 @@ Metrics = Mapping[str, object]
 
 
 def alarms(steps: Sequence[Metrics], validations: Sequence[Metrics]) -> dict[str, str]:
-    """Return a sentence for each symptom of reward hacking, by symptom; empty for fewer than ten steps.
+    """Return {symptom: sentence} for the symptoms of reward hacking; empty for fewer than ten steps.
 
     The means of the first and last five training steps are compared, and the first and the last validation.
     """
@@ -41,7 +41,7 @@ def alarms(steps: Sequence[Metrics], validations: Sequence[Metrics]) -> dict[str
 
 
 def _ends(steps: Sequence[Metrics], name: str) -> tuple[float, float] | None:
-    """Return the means of the metric `name` over the first and the last five steps; None if no step there has it."""
+    """Return the means of the metric `name` over the first and the last five steps; None if one end lacks it."""
     ends = [
         [value for line in part if isinstance(value := line.get(name), int | float)]
         for part in (steps[:_STEPS], steps[-_STEPS:])

@@ -64,7 +64,7 @@ _RESULT = {
 _NOTE = (
     "Accurate: in the form that is paid (judge >= 0.8). Correct: what a person accepts. In brackets: 95 % intervals."
 )
-_WILSON_Z = 1.96  # standard deviations of a 95 % interval
+_WILSON_Z = 1.96  # normal quantile for a 95 % interval
 
 
 def charts(
@@ -79,7 +79,8 @@ def charts(
     names = {name for step in steps for name in step}
     # Without the criteria of a panel's members, such as judge/first.facts.
     of_judge = sorted(name.removeprefix("judge/") for name in names if name.startswith("judge/") and "." not in name)
-    stages = sorted(name for name in names if name.startswith("timing_s/") and name != "timing_s/step")  # of verl
+    # verl measures several stages of a step.
+    stages = sorted(name for name in names if name.startswith("timing_s/") and name != "timing_s/step")
     timing = {name: name.removeprefix("timing_s/") for name in stages}
     drawn = [
         ("Reward", "reward (0–1.1)", _curves(steps, _REWARD) + _validated(validations, sets, "reward/mean")),

@@ -128,7 +128,7 @@ def _time_left(steps: int, values: Mapping[str, float]) -> str:
     return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
 
 
-TableRow = tuple[str, list[str]]  # label, cells
+TableRow = tuple[str, list[str]]  # a label, and the texts of the cells
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ class RunReader:
             ("Questions", str(data.get("train_file") or made)),
             ("Database", recorded or str(config.get("database", {}).get("path") or "sample")),
             ("Judge", str(config.get("judge", {}).get("name", "?"))),
-            ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # a run of verl writes "verl"
+            ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # verl's runs have "verl" here
             *self._program(),
         ]
 

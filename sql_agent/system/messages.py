@@ -39,8 +39,8 @@ def first_of(lines: Iterable[str], count: int, more: str = "more") -> list[str]:
 def first_problem(error: ValidationError, names: Mapping[str, str] | None = None) -> str:
     """Return the first problem of `error` as "field: reason", such as "levels.0.name: Field required".
 
-    The result has no field if the whole value is wrong. `names` maps first parts of fields to names for people, such as
-    a column.
+    The result has no field if the whole value is wrong. `names` replaces the first part of a field, for example by the
+    name of a column.
     """
     problem = error.errors(include_url=False)[0]
     place = [str(part) for part in problem["loc"]]

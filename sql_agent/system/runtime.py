@@ -22,9 +22,9 @@ def install_event_loop() -> None:
 
 
 class EventLoop(uvloop.Loop):
-    """uvloop's event loop, with a fix for connections over a given socket that fail.
+    """uvloop's event loop, fixed for a connection that fails over a given socket.
 
-    When such a connection is cancelled, for example by aiohttp's time-out, uvloop before 0.23 closes the socket's file
+    When the connection is cancelled, for example by aiohttp's time-out, uvloop before 0.23 closes the socket's file
     descriptor. The socket object closes the same number again when it is collected, and by then another connection may
     use the number, for example one to a database worker. litellm's proxy does not accept a newer uvloop yet.
     """
@@ -50,8 +50,8 @@ class _Policy(uvloop.EventLoopPolicy):
 def slow_imports() -> Iterator[None]:
     """Exclude every object that is created inside the context, such as imported modules, from garbage collection.
 
-    Modules are never freed, so collecting their objects is useless. It took half of the time of importing
-    agent-lightning, and would copy memory pages that runners share with their parent (see `gc.freeze`).
+    Modules are never freed, so garbage collections need not examine their objects. The collections took half of the
+    time of importing agent-lightning, and copied memory pages that runners share with their parent (see `gc.freeze`).
     """
     gc.disable()
     try:

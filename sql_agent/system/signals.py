@@ -17,8 +17,8 @@ from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130  # exit code
-_PR_SET_PDEATHSIG = 1  # of prctl(2)
-_SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
+_PR_SET_PDEATHSIG = 1  # option of prctl(2)
+_SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides the cursor
 
 
 def stopping_signals() -> list[signal.Signals]:

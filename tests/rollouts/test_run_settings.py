@@ -80,7 +80,7 @@ def test_another_database_or_another_judge_of_this_host_is_named(theirs: Setting
     with (tmp_path / "other.db").open("ab") as file:
         file.write(b"\0")
     taken, here = settings_here(sent(theirs), load_settings([f"database.path={tmp_path / 'other.db'}"]))
-    with pytest.raises(ConfigError, match=r"other\.db is another database"):
+    with pytest.raises(ConfigError, match=r"other\.db differs from the database"):
         check_same(taken, here)
     with pytest.raises(ConfigError, match="judge is another"):
         check_same(taken.model_copy(update={"judge": "facts/0"}), here)
