@@ -103,8 +103,8 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def _claim_store(self) -> None:
         """Acquire the lease of an external store, so that no other algorithm uses the store at the same time.
 
-        Two algorithms would cancel each other's rollouts. Raises TrainingError when another running algorithm has the
-        lease.
+        Two algorithms on one store would cancel each other's rollouts. Raises TrainingError when another running
+        algorithm has the lease.
         """
         store = self.get_store()
         if isinstance(store, RunStore):  # this run's own store needs no lease
@@ -129,7 +129,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
         """Await `waiting` and return its result, or return None as soon as a signal ends the run.
 
-        Use this for requests to another process, because a suspended process never replies.
+        Use this method for requests to another process, because a suspended process never replies.
         """
         task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stop.wait())
         try:
@@ -163,7 +163,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         store, adapter = self.get_store(), self.get_adapter()
         sent = sent_settings(self._settings, self._log.folder.name)
         with named_store_errors():
-            # Concurrently, because the first call of a proxy takes seconds.
+            # The routes are tested concurrently, because the first call of a proxy takes seconds.
             triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
             self._ui.say(
                 f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "

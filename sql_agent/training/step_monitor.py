@@ -172,8 +172,8 @@ class StepMonitor:
     def _say_split(self, split: int, kept: int) -> None:
         """Print once that the chat template splits rollouts into several token sequences.
 
-        Only for the workflow `react`, because the rollouts of other workflows have several roles and so several
-        sequences anyway.
+        Nothing is printed for other workflows than `react`, because rollouts with several roles have several sequences
+        anyway.
         """
         if split and self._settings.agent.workflow == "react" and not self._said_split:
             self._said_split = True

@@ -84,7 +84,7 @@ class TurnCache:
     def longest_start(self, prompt: tuple[int, ...]) -> Layers | None:
         """Return the keys and values of the longest cached turn that `prompt` begins with; None if there is none.
 
-        The prompt must have at least one more token, because the model needs a token to run.
+        `prompt` must be at least one token longer than the turn, because the model must run a token to continue.
         """
         lengths = sorted({len(ids) for ids in self._turns if len(ids) < len(prompt)}, reverse=True)
         return next((self._turns[prompt[:n]] for n in lengths if prompt[:n] in self._turns), None)
@@ -244,7 +244,8 @@ def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Ten
     old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
     if buffer is not None and rows <= old_rows and columns <= old_columns:
         return buffer
-    # Zeros, because a masked column has the weight 0, and 0 times an uninitialised value can be NaN.
+    # The new buffer is filled with zeros, because a masked column has the weight 0, and 0 times an uninitialised value
+    # can be NaN.
     grown = like.new_zeros(max(rows, old_rows), like.shape[1], max(columns, old_columns), like.shape[3])
     if buffer is not None:
         grown[:old_rows, :, :old_columns] = buffer

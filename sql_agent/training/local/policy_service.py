@@ -50,7 +50,7 @@ class PolicyService:
     def weights_locked(self) -> Iterator[None]:
         """Pause sampling inside the context, in which the weights may be changed.
 
-        Afterwards the bf16 copy gets the new weights, and the cached keys and values are removed.
+        When the context ends, the bf16 copy gets the new weights, and the cached keys and values are removed.
         """
         with self._batcher.lock:
             yield
@@ -69,7 +69,7 @@ class Batcher:
 
     Up to 96 turns are sampled together, and new requests join the batch between two tokens (continuous batching). An
     idle batcher starts when it has 96 requests or no further request has arrived for 0.15 s. The batcher locks `lock`
-    while turns are sampled. Lock it to change the weights.
+    while turns are sampled. To change the weights, lock `lock` too.
     """
 
     def __init__(self, sampler: Sampler, max_context: int) -> None:

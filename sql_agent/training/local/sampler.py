@@ -84,7 +84,7 @@ class Sampler:
     ) -> None:
         """Add a row for each of `requests`, and run the `tails` of the prompts through the model.
 
-        A tail is the part of a prompt that is not cached. It follows the common prefix of `shared` tokens and the
+        A tail is the part of a prompt that is not cached. A tail follows the common prefix of `shared` tokens and the
         prompt's keys and values in `starts`.
         """
         cache, known = padded_cache(starts)
@@ -117,7 +117,7 @@ class Sampler:
         for row, token in zip(self._rows, chosen.tolist(), strict=True):
             row.sampled.append(token)
         ended = []
-        # Backwards, because the last row takes the place of a removed one.
+        # The loop runs backwards, because the last row takes the index of a removed row.
         for index in reversed(range(len(self._rows))):
             row = self._rows[index]
             if reason := self._ended(row):

@@ -12,7 +12,7 @@ _STRETCHING = {"yarn", "linear", "dynamic"}  # types of RoPE scaling not include
 def context_of(model: str) -> int | None:
     """Return the context length, in tokens, of `model`, which is a folder or a hub id.
 
-    Returns None when config.json does not say the length, or is neither in the folder nor in the cache of the hub.
+    Returns None when there is no config.json in the folder or in the hub's local cache, or when it lacks the length.
     """
     path = Path(model) / "config.json"
     if not model:

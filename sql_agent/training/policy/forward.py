@@ -77,7 +77,7 @@ def token_logprobs(
 def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[int]]:
     """Return the last layer's hidden states (rows, tokens, width) after the common prefix of the prompts.
 
-    Also returns the index in its row at which each response starts.
+    Also returns, for each row, the index of the token at which the response starts.
     """
     shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
     cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None

@@ -121,8 +121,8 @@ def build_once(folder: Path, build: Callable[[], None], stopped: Callable[[], bo
     """Call `build` to write the model folder `folder`, unless the folder is complete.
 
     A folder with a config.json counts as complete, so `build` must write the folder atomically. A file lock lets one
-    process build while other processes wait. Returns False, without a folder, when `stopped` returned true during this
-    wait, else True.
+    process build while other processes wait. Returns False, without a folder, when `stopped` returned true
+    while this process was waiting, else True.
     """
 
     def is_complete() -> bool:

@@ -46,7 +46,7 @@ class Compute:
 
     With a `lora_rank` above 0, only LoRA adapters are trained and then merged into the weights. This saves the gradient
     and the optimizer's state, which are 12 bytes for each weight. Demonstrations of more than `max_context` tokens are
-    left out, because no rollout can be that long, and such a demonstration can take gigabytes.
+    left out, because no rollout can be that long, and a demonstration that long can take gigabytes of memory.
     """
 
     device: str = "cpu"
@@ -301,7 +301,7 @@ def _message(turn: DemonstratedTurn) -> dict[str, Any]:
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
     """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
 
-    So even a short fine-tuning includes the rare task types.
+    Even a short fine-tuning therefore includes the rare task types.
     """
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}

@@ -91,8 +91,8 @@ class ChatEncoder:
     def reply(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> JsonObject:
         """Decode sampled ids into an assistant message; an incomplete tool call stays in the text, as in vLLM.
 
-        A thought becomes the field `reasoning_content`. `prompt_ids` are the ids before the turn, because the prompt
-        may already end with `<think>`.
+        A thought becomes the field `reasoning_content`. `prompt_ids` are the ids before the turn, which can
+        already open the thought with `<think>`.
         """
         parsed = parse_reply(self._decode(token_ids), self.tool_format, thought_open=self._opens_thought(prompt_ids))
         message: JsonObject = {"role": "assistant", "content": parsed.content or None}
@@ -105,7 +105,7 @@ class ChatEncoder:
     def closing_ids(self, token_ids: Sequence[int], prompt_ids: Sequence[int]) -> tuple[int, ...]:
         """Return the ids that close the open thought in `token_ids`, which were sampled after `prompt_ids`.
 
-        Empty if no thought is open.
+        Returns () if no thought is open.
         """
         text = self._decode(token_ids)
         is_open = has_open_thought(text, thought_open=self._opens_thought(prompt_ids))
@@ -274,7 +274,8 @@ def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) 
 def _plain(schema: Any) -> Any:
     """Return a tool's schema without `strict` and `additionalProperties: false`, as LLM proxies send it to vLLM.
 
-    So a policy gets the same prompt in demonstrations, in training, and when a client calls its server without a proxy.
+    A policy thus gets the same prompt in demonstrations, in training, and when a client calls its server without a
+    proxy.
     """
     if isinstance(schema, dict):
         left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())

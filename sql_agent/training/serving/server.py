@@ -227,7 +227,7 @@ async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http
 
 def _unavailable(error: BaseException) -> Response:
     """Return a reply with status 503 if the server is stopping or memory ran out; raise any other `error` again."""
-    if isinstance(error, asyncio.CancelledError):  # uvicorn would print a traceback
+    if isinstance(error, asyncio.CancelledError):  # without a reply, uvicorn would print a traceback
         return _error(503, "the policy server is stopping", "ServiceUnavailableError")
     if is_memory_error(error):
         return _error(503, f"the policy endpoint got no more memory: {error}", "ServiceUnavailableError")

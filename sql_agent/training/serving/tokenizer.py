@@ -89,7 +89,7 @@ def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, 
 def _end_ids(tokenizer: Any) -> list[int]:
     """Return the ids of the special token that the template writes after a turn and of the tokenizer's end token.
 
-    Either can be missing.
+    The list lacks the id of a token that does not exist.
     """
     messages = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": _PROBE}]
     try:

@@ -1,7 +1,8 @@
 """Parse the forms in which models write tool calls and thoughts, and find a model's form from its chat template.
 
 transformers can parse a reply only if the tokenizer has a response template. Few tokenizers have one, and its syntax
-differs between transformers 5.9 and 5.23. vLLM's parsers need vLLM. So this module has a parser for each form.
+differs between transformers 5.9 and 5.23. vLLM's parsers work only where vLLM is installed. So this module has a parser
+for each form.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def _python_calls(source: str) -> list[Call]:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as for "\d" in a text
+            warnings.simplefilter("ignore")  # Python warns, for example, about "\d" in a string
             tree = ast.parse(source.strip(), mode="eval").body
         nodes = tree.elts if isinstance(tree, ast.List) else [tree]
         if not all(isinstance(node, ast.Call) and not node.args for node in nodes):

@@ -47,7 +47,7 @@ def vllm_endpoint(
 def _free_share() -> float:
     """Return nine tenths of the share (0–1) of the GPU's memory that is free.
 
-    vLLM does not start when it must reserve more than the free memory.
+    vLLM does not start when it is told to reserve more memory than is free.
     """
     if not torch.cuda.is_available():
         return 0.9
@@ -95,7 +95,7 @@ class VllmEngine:
         prompt = self._vllm.TokensPrompt(prompt_token_ids=list(prompt_ids))
         ids: tuple[int, ...] = ()
         async for output in self._llm.generate(prompt, parameters, request_id=uuid.uuid4().hex):
-            ids = tuple(output.outputs[0].token_ids)  # all ids so far
+            ids = tuple(output.outputs[0].token_ids)  # all ids sampled so far
         return Generation(ids, "stop" if ids and ids[-1] in self._stops else "length")
 
     def close(self) -> None:

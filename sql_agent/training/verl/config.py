@@ -42,7 +42,7 @@ class OwnOptions(BaseModel):
 def defaults(task: str, *, npu: bool = False) -> list[Path]:
     """Return the files with this backend's defaults for `task`, on GPUs or, with `npu`, on Ascend NPUs.
 
-    Later files take precedence.
+    Later files take precedence over earlier ones.
     """
     return [GRPO, *([_RECIPES[task]] if task in _RECIPES else []), *([_NPU] if npu else [])]
 

@@ -107,7 +107,7 @@ class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
 class PromptReplayBufferAsync(ReplayBufferAsync):  # type: ignore[misc]
     """Replay buffer for the asynchronous trainer modes.
 
-    With `informative_only`, groups whose rewards are all equal are left out.
+    With `informative_only`, groups whose rewards are all equal are not trained.
     """
 
     def __init__(self, **kwargs: Any) -> None:

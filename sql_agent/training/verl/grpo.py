@@ -82,7 +82,8 @@ class VerlGrpo(TrainingAlgorithm):
         """Run supervised fine-tuning in another process while `verl` starts.
 
         Does nothing if `sft.steps` is 0 or a resumed run already has the fine-tuned model. Stops early when verl ends,
-        a signal comes or the run fails; `_follow` then reports the reason. Raises TrainingError when the process fails.
+        a signal comes or the run fails; `_follow` then reports the reason. Raises TrainingError when the fine-tuning
+        fails.
         """
         run = self._log.folder
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():

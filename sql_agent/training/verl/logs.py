@@ -38,7 +38,7 @@ class EngineMonitor:
     def failure(self) -> str | None:
         """Return vLLM's error message, if it was logged more than 10 s ago; else None.
 
-        Within these 10 s verl may end by itself.
+        The delay of 10 s gives verl the time to end by itself.
         """
         if self._cause is None and (cause := self._logged()):
             self._cause, self._since = cause, time.monotonic()

@@ -70,7 +70,7 @@ class PolicyEndpoint:
         """
         settings = AgentSettings(**agent)
         encoder, stops = load_encoder(model, settings)
-        gc.freeze()  # because each full collection would examine all objects of vLLM and torch
+        gc.freeze()  # else each full garbage collection would examine all objects of vLLM and torch
         self._server = ServerThread(bind(self._host or ray.util.get_node_ip_address()), run_token())
         engine = ReplicaEngine(client, stops, max_context)
         self._server.start(build_app(encoder, engine, thought_tokens=settings.thought_tokens))
@@ -81,8 +81,8 @@ class PolicyEndpoint:
 def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
     """Run `count` PolicyEndpoint actors inside the context; `find_endpoints` finds these actors in the same Ray job.
 
-    Ray spreads the actors over its hosts. With `here`, the scheduling strategy for this host, all actors run on this
-    host and listen at 127.0.0.1, which only processes on this host can reach.
+    Ray spreads the actors over the hosts of its cluster. With `here`, the scheduling strategy for this host, all actors
+    run on this host and listen at 127.0.0.1, which only processes on this host can reach.
     """
     host = "127.0.0.1" if here else None
     options = [{"name": _name(index)} | ({"scheduling_strategy": here} if here else {}) for index in range(count)]

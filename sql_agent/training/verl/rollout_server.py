@@ -44,7 +44,7 @@ class RolloutApp:
             response = await self._answer(request.url.path, orjson.loads(await request.body()))
         except SqlAgentError as error:
             response = Response(str(error), 500)
-        except asyncio.CancelledError:  # uvicorn would print a traceback
+        except asyncio.CancelledError:  # without a reply, uvicorn would print a traceback
             response = Response("the run has ended", 503)
         await response(scope, receive, send)
 

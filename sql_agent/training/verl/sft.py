@@ -1,8 +1,8 @@
 """Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.training.verl.sft RUN_FOLDER
 
 This is a separate process, so that the GPU is free when the process has ended. The progress is written to
-RUN_FOLDER/sft.jsonl, because libraries print to stdout. The path of the fine-tuned model is written to
-RUN_FOLDER/sft.json.
+RUN_FOLDER/sft.jsonl and not to stdout, because libraries print to stdout. The path of the fine-tuned model is written
+to RUN_FOLDER/sft.json.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: i
     """Return the indices of the sequences to train, in ascending order: those in groups whose rewards differ.
 
     `groups` and `rewards` have one element for each sequence. The update needs a number of sequences that is divisible
-    by `multiple`, so sequences without an advantage are added; if there are too few, all indices are returned. The list
-    is empty when no group has different rewards.
+    by `multiple`, so sequences of other groups are added. If there are too few of those, all indices are returned. The
+    list is empty when the rewards differ in no group.
     """
     rewards_of: defaultdict[str, list[float]] = defaultdict(list)
     for group, reward in zip(groups, rewards, strict=True):
