@@ -298,7 +298,7 @@ def test_a_checkpoint_of_verl_is_exported_once(
     [
         (["--mapping=x.toml"], "--mapping names the columns of --questions"),
         (["--compare", "a"], "--compare needs two models"),
-        (["--resume=x", "a"], "give nothing but --concurrency"),
+        (["--resume=x", "a"], "add only --concurrency and --predictions"),
         (["--drop-overlap", "--allow-overlap"], "not allowed with"),
     ],
 )

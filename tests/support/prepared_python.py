@@ -105,6 +105,8 @@ def _server() -> subprocess.Popen[str]:
 
 
 def _answered(order: dict[str, Any]) -> Any:
+    if _server().poll() is not None:  # a test may have ended it together with the children of a script
+        _server.cache_clear()
     server = _server()
     assert server.stdin is not None and server.stdout is not None
     server.stdin.write(json.dumps(order) + "\n")
