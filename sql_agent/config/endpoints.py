@@ -135,3 +135,14 @@ class AgentOpsSettings(_FromEnvironment):
         default="https://otlp.agentops.ai/v1/traces",
         description="trace URL of AgentOps",
     )
+
+
+def plain_schema(schema: Any) -> Any:
+    """Return tool schemas without `strict` and `additionalProperties: false`, as litellm sends them to vLLM.
+
+    A policy thus gets the same prompt in demonstrations, in training, and from a client without a proxy.
+    """
+    if isinstance(schema, dict):
+        left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())
+        return {key: plain_schema(value) for key, value in schema.items() if key not in left_out}
+    return [plain_schema(item) for item in schema] if isinstance(schema, list) else schema

@@ -69,6 +69,23 @@ def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) 
             file.write(json.dumps({**question.model_dump(mode="json"), **extra}, ensure_ascii=False) + "\n")
 
 
+def write_splits(folder: Path, splits: Mapping[str, Sequence[Question]]) -> None:
+    """Write SPLIT.parquet for each split, and all questions with their split to qa_dataset.jsonl.
+
+    Raises DataError if the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, questions in splits.items():
+            write_parquet(folder / f"{split}.parquet", questions)
+        write_jsonl(
+            folder / "qa_dataset.jsonl",
+            ((question, {"split": split}) for split, questions in splits.items() for question in questions),
+        )
+    except OSError as error:
+        raise DataError(f"cannot write to {folder}: {error}", hint="choose another folder with --out") from error
+
+
 def _rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     if path.suffix not in {".parquet", ".jsonl"}:
         raise DataError(f"{path} is neither .parquet nor .jsonl", hint="convert the file to one of these formats")

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sql_agent.agent.session import ROLE_HEADER
-from sql_agent.config.endpoints import NO_API_KEY
+from sql_agent.config.endpoints import NO_API_KEY, plain_schema
 from sql_agent.rollouts.spans import PREFIX, ROLE_ATTRIBUTE, SEQUENCE_HEADER, SpanExporter, make_span
 from sql_agent.system.memory import ends_without_memory
 from sql_agent.system.tokens import bearer
@@ -202,7 +202,7 @@ class PolicyCalls:
             return _failed(400, f"not a call of a known model ({', '.join(self._models)}): {error!r}")
         call |= {"model": model.model, "return_token_ids": True}
         if "tools" in call:
-            call["tools"] = _plain(call["tools"])
+            call["tools"] = plain_schema(call["tools"])
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
@@ -219,16 +219,6 @@ class PolicyCalls:
         if reply is None:
             return Answer(status, content, None)
         return Answer(status, to_json({key: reply[key] for key in reply if key not in _FOR_SPANS}), reply)
-
-
-def _plain(schema: Any) -> Any:
-    """Return a tool schema without `strict` and `additionalProperties: false`, as litellm sends it to vLLM."""
-    if isinstance(schema, dict):
-        left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())
-        return {key: _plain(value) for key, value in schema.items() if key not in left_out}
-    if isinstance(schema, list):
-        return [_plain(item) for item in schema]
-    return schema
 
 
 def _failed(status: int, message: str) -> Answer:

@@ -12,7 +12,7 @@ from pathlib import Path
 from sql_agent.database import Database, Naming, Source, open_database
 from sql_agent.database.provenance import judge_case
 from sql_agent.errors import DataError, JudgeError
-from sql_agent.questions.question_files import write_jsonl, write_parquet
+from sql_agent.questions.question_files import write_splits
 from sql_agent.questions.rewrite_checks import TaskChecks
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words, is_prose
@@ -66,7 +66,7 @@ def make_question_files(
         say(f"Left out, because the check of their statement failed: {reasons}")
     if rewrite is not None:
         made = rewrite(made, TaskChecks(catalog.names_in, lambda _question: None))
-    _write(made, folder)
+    write_splits(folder, made)
     return made
 
 
@@ -203,16 +203,3 @@ def _same_rows(found: Sequence[tuple[Cell, ...]], expected: Sequence[tuple[Cell,
 def count_by_type(questions: Iterable[Question]) -> Mapping[str, int]:
     """Return the number of questions of each type."""
     return Counter(question.task_type or "" for question in questions)
-
-
-def _write(made: Made, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for split, questions in made.items():
-            write_parquet(folder / f"{split}.parquet", questions)
-        write_jsonl(
-            folder / "qa_dataset.jsonl",
-            ((question, {"split": split}) for split, questions in made.items() for question in questions),
-        )
-    except OSError as error:
-        raise DataError(f"cannot write to {folder}: {error}", hint="choose another folder with --out") from error

@@ -48,7 +48,7 @@ class RowQuestions(Drafting):
                 yield self._about_row("columns", text, row, [first, second], [*facts[0], *facts[1]])
 
     def yes_no(self) -> Iterator[Draft]:
-        """Yield questions whether a column of a row has a value; as many with yes as with no."""
+        """Yield yes-no questions about the value of a column in one row; half of the answers are yes."""
         for row, name, column in self._cells("category", "list", "number", "date"):
             wanted = self._chosen.random() < 0.5
             kind = _YES_NO | ({"above": "is_more"} if column.counts else {})

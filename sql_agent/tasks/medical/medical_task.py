@@ -13,7 +13,7 @@ from sql_agent.config.paths import VAR
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database, Source
 from sql_agent.errors import DataError
-from sql_agent.questions.question_files import load_questions, write_jsonl, write_parquet
+from sql_agent.questions.question_files import load_questions, write_splits
 from sql_agent.questions.rewrite_checks import TaskChecks
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
@@ -102,27 +102,14 @@ def make_question_files(
         made = {split: [q for q in questions if q.id not in wrong] for split, questions in made.items()}
     if rewrite is not None:
         made = rewrite(made, TaskChecks(partial(_names_in, catalog), text_problem))
-    _write(made, folder)
+    if not any(made.values()):
+        raise DataError("no question can be made about the database", hint="fill more columns of its two tables")
+    write_splits(folder, made)
     return made
 
 
 def _names_in(catalog: Catalog, text: str) -> set[str]:
     return {entity.name for table in catalog.rows for entity, _ in catalog.names_in(table, text)}
-
-
-def _write(made: Made, folder: Path) -> None:
-    if not any(made.values()):
-        raise DataError("no question can be made about the database", hint="fill more columns of its two tables")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for split, questions in made.items():
-            write_parquet(folder / f"{split}.parquet", questions)
-        write_jsonl(
-            folder / "qa_dataset.jsonl",
-            ((question, {"split": split}) for split, questions in made.items() for question in questions),
-        )
-    except OSError as error:
-        raise DataError(f"cannot write to {folder}: {error}", hint="choose another folder with --out") from error
 
 
 def natural_questions(lang: Lang) -> list[Question]:

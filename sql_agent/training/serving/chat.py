@@ -14,6 +14,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+from sql_agent.config.endpoints import plain_schema
 from sql_agent.errors import ModelError
 from sql_agent.training.serving.tool_format import MARKS, Call, find_tool_format, has_open_thought, parse_reply
 
@@ -219,7 +220,7 @@ class ChatEncoder:
     ) -> str:
         text: str = self._tokenizer.apply_chat_template(
             [_for_template(m) for m in messages],
-            tools=[_plain(tool) for tool in tools] if tools else None,
+            tools=plain_schema(tools) if tools else None,
             add_generation_prompt=prompt,
             tokenize=False,
             **({} if thinking is None else {"enable_thinking": thinking}),
@@ -269,18 +270,6 @@ def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) 
     """
     first = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
     return hashlib.sha256(_key(list(first), tools).encode()).hexdigest()
-
-
-def _plain(schema: Any) -> Any:
-    """Return a tool's schema without `strict` and `additionalProperties: false`, as LLM proxies send it to vLLM.
-
-    A policy thus gets the same prompt in demonstrations, in training, and when a client calls its server without a
-    proxy.
-    """
-    if isinstance(schema, dict):
-        left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())
-        return {key: _plain(value) for key, value in schema.items() if key not in left_out}
-    return [_plain(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def _for_template(message: JsonObject) -> JsonObject:
