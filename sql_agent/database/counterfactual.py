@@ -46,15 +46,16 @@ def changed_statement(sql: str, schema: Schema, changes: Iterable[Change], diale
     keys = {table: key for table, _ in schema.tables if fold(table) in by_table and (key := schema.row_key(table))}
     if not keys:
         return sql
-    # A WITH query has no rowid, so the statement must use the row key's column.
-    plain = _ROW_NUMBER.sub(quoted(next(iter(keys.values()))), sql)
     replaced = [
         _replacement(table, columns, by_table[fold(table)], keys[table], schema.database, dialect)
         for table, columns in schema.tables
         if table in keys
     ]
+    plain = sql
     if re.search(rf"\b{re.escape(schema.database)}\b", sql, re.IGNORECASE):  # a WITH query takes no qualifier
         plain = without_database(sql, (node for tree in dialect.parse(sql) if tree is not None for node in tree.walk()))
+    # A WITH query has no rowid, so the statement must use the row key's column.
+    plain = _ROW_NUMBER.sub(quoted(next(iter(keys.values()))), plain)
     match = _WITH.match(plain)
     return f"WITH {', '.join(replaced)}{',' + plain[match.end() :] if match else ' ' + plain}"
 

@@ -458,6 +458,7 @@ def test_a_fact_beside_a_statement_that_only_touches_its_cell_was_not_read(datab
     "statement",
     [
         "SELECT form FROM drugs_info WHERE rowid = 1",
+        "SELECT form FROM main.drugs_info WHERE rowid = 1",
         "SELECT * FROM drugs_info WHERE oid IN (1)",
         "SELECT med_name, form FROM drugs_info",
         "SELECT upper(form) AS f FROM drugs_info d WHERE d.med_name = 'A'",
