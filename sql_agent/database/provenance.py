@@ -92,8 +92,8 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
         shown, beside = query.shown()
         read |= shown
         others += beside
-    listed_only = are_names and found_by and not any(query.depends_on(found_by) for query in queries)
-    if others > _MOST_OTHERS or listed_only:
+    must_depend = read and are_names and found_by
+    if others > _MOST_OTHERS or (must_depend and not any(query.depends_on(found_by) for query in queries)):
         read = set()
     for query in queries:
         left = [item for item in evidence if item not in read]
@@ -112,18 +112,19 @@ def row_names(
 
     The tuple is empty if the table is not in `names`.
     """
-    return tuple(tuple(_names_of(item, database, names.get(item.table))) for item in evidence)
+    evidence = tuple(evidence)
+    rows = dict.fromkeys((item.table, item.row_id) for item in evidence)
+    named = {row: tuple(_names_of(*row, database, names.get(row[0]))) for row in rows}
+    return tuple(named[item.table, item.row_id] for item in evidence)
 
 
-def _names_of(item: Evidence, database: _Database, naming: Naming | None) -> Iterator[str]:
-    if naming is None:
+def _names_of(table: str, row_id: int, database: _Database, naming: Naming | None) -> Iterator[str]:
+    key = database.schema.row_key(table)
+    if naming is None or key is None:
         return
-    columns = [column for column in (naming.column, *naming.aliases) if column in database.schema.columns[item.table]]
-    key = database.schema.row_key(item.table)
-    if key is None:
-        return
+    columns = [column for column in (naming.column, *naming.aliases) if column in database.schema.columns[table]]
     answer = database.query(
-        f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(item.table)} WHERE {quoted(key)} = {item.row_id}"
+        f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)} WHERE {quoted(key)} = {row_id}"
     )
     for record in answer.records:
         cells = dict(zip(columns, map(str, record), strict=True))

@@ -126,9 +126,9 @@ def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
         yield next((other for other in candidates if not parts & parts_of(other.question.answer)), None)
 
 
-# Degenerate policies understand nothing of a question and must not be worth learning. Each takes a question, the
-# refusal sentence of its language, if there is one, and the column that is asked for most; it returns an answer and
-# what was read.
+# Degenerate policies do not understand the question, and must not be worth learning. A policy takes a question, the
+# refusal sentence of the question's language or None, and the name of the column that most questions ask for. A policy
+# returns an answer and its queries.
 
 
 def always_refuse(example: Example, refusal: str | None, _: str) -> tuple[str, Reading] | None:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from sql_agent.reward.judges.acceptance import is_correct
 from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.reward.judges.items import Reader
+from sql_agent.reward.judges.reference import Cells
 from sql_agent.schemas import QueryCall, Question
 from sql_agent.tasks.medical.medical_task import TASK
 
@@ -27,7 +28,8 @@ def test_correct_agrees_with_people_in_95_of_100_answers() -> None:
         first, second = line["accepted"]
         if first is not second:
             continue
-        found = is_correct(case, Reader(TASK.words[question.lang]))
+        reader = Reader(TASK.words[question.lang])
+        found = is_correct(case, reader, Cells(case, reader))
         agreed += found is first
         differing += [] if found is first else [question.id]
     assert agreed >= 200

@@ -35,10 +35,12 @@ _NEGATIVE = re.compile(
 _SHORTEST = 3  # characters of a value; a shorter one may be a part of other words
 
 
-def is_correct(case: JudgeCase, reader: Reader) -> bool:
-    """Return whether a person would accept the answer of `case`. Raises JudgeError as `reference_facts` does."""
+def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
+    """Return whether a person would accept the answer of `case`, whose cells are `cells`.
+
+    Raises JudgeError as `reference_facts` does.
+    """
     question, text = case.question, _LIST_NUMBER.sub(" ", normalise(case.answer))
-    cells = Cells(case, reader)
     if reader.is_refusal(question.answer):
         is_negative = _NEGATIVE.search(text) is not None
         return (

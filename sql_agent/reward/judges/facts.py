@@ -45,13 +45,14 @@ class FactsJudge:
         Raises JudgeError if the reference is prose without evidence, or has no fact.
         """
         reader = self._readers[case.question.lang]
-        verdict = _grade(case, reader)
-        correct = float(verdict.score == 1.0 or is_correct(case, reader))
+        cells = Cells(case, reader)
+        verdict = _grade(case, reader, cells)
+        correct = float(verdict.score == 1.0 or is_correct(case, reader, cells))
         return verdict.model_copy(update={"criteria": verdict.criteria | {"correct": correct}})
 
 
-def _grade(case: JudgeCase, reader: Reader) -> Verdict:
-    cells, refused = Cells(case, reader), reader.is_refusal(case.answer)
+def _grade(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
+    refused = reader.is_refusal(case.answer)
     if reader.is_refusal(case.question.answer):
         score = float(refused and has_looked(case))
         reason = "" if score else "only the refusal sentence, alone and after a search for what is asked, is right here"
