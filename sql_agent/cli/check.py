@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import json
 import logging
 import platform
@@ -80,7 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     gpu_checks: dict[str, Callable[[], Finding]] = {
         "cuda": check_cuda,
-        "flash-attn": check_flash_attention,
         "packed attention": check_packed_attention,
         **{name: partial(check_package, name, want, GPU_INSTALL) for name, want in _GPU_PACKAGES.items()},
     }
@@ -246,33 +244,27 @@ def check_cuda() -> Finding:
     return Finding(f"{cuda}, {len(gpus)} × {gpus[0]}", "ok" if usable else "fail", GPU_INSTALL)
 
 
-def check_flash_attention() -> Finding:
-    found = _installed("flash-attn")
-    if found is None:
-        return Finding("missing", "warn", "optional: torch_varlen is used without it")
-    try:
-        importlib.import_module("flash_attn")
-    except ImportError as error:  # such as an undefined symbol, when it was built for another torch
-        fix = "pip uninstall flash-attn; training works without it"
-        return Finding(f"cannot be imported: {error}".splitlines()[0], "fail", fix)
-    return Finding(found, "ok")
-
-
 def check_packed_attention() -> Finding:
-    """Compare our attention kernel, which is used without flash-attn, with plain attention over two sequences."""
+    """Compare our attention over two packed sequences that share a prefix with plain attention over each of them."""
     import torch
 
-    from sql_agent.training.verl.attention import packed_attention
+    from sql_agent.training.policy.attention import packed_attention, share_prefixes
+    from sql_agent.training.policy.packing import pack
 
-    lengths = (70, 33)
-    q, k, v = (torch.randn(1, heads, sum(lengths), 64, device="cuda", dtype=torch.bfloat16) for heads in (14, 2, 2))
-    positions = torch.cat([torch.arange(n, device="cuda") for n in lengths])[None]
+    prefix = list(range(40))
+    sequences = [prefix + [100 + n] * n for n in (30, 53)]
+    packing = pack(sequences)
+    q, k, v = (
+        torch.randn(1, heads, len(packing.kept), 64, device="cuda", dtype=torch.bfloat16) for heads in (14, 2, 2)
+    )
+    positions = torch.cat([torch.arange(len(s)) for s in sequences])[packing.kept].cuda()[None]
+    share_prefixes(positions, packing)
     packed, _ = packed_attention(torch.nn.Identity(), q, k, v, None, scaling=0.125, position_ids=positions)
-    same = torch.block_diag(*(torch.ones(n, n) for n in lengths)).bool().tril().cuda()
-    plain = torch.nn.functional.scaled_dot_product_attention(
-        q, k.repeat_interleave(7, 1), v.repeat_interleave(7, 1), attn_mask=same, scale=0.125
-    ).transpose(1, 2)
-    off = float((packed - plain).abs().max())
+    off = 0.0
+    for places in packing.places.cuda().split([len(s) for s in sequences]):
+        parts = (q[:, :, places], *(each[:, :, places].repeat_interleave(7, 1) for each in (k, v)))
+        plain = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True, scale=0.125).transpose(1, 2)
+        off = max(off, float((packed[:, places] - plain).abs().max()))
     return Finding(f"off by at most {off:.3f}", "ok" if off < 0.05 else "fail", GPU_INSTALL)
 
 

@@ -13,6 +13,9 @@ from transformers.cache_utils import DynamicLayer
 
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.trajectory import TokenSequence
+from sql_agent.training.policy.attention import NAME as PACKED
+from sql_agent.training.policy.attention import share_prefixes
+from sql_agent.training.policy.packing import Packing, pack
 
 _MIN_SHARED = 16  # tokens; for a shorter common prefix, a second forward pass costs more than it saves
 
@@ -53,7 +56,8 @@ def token_logprobs(
 
     Returns two tensors of shape (rows, longest response). The first has the fp32 log-probabilities, 0.0 where the mask
     is 0.0, with a gradient if torch's gradient mode is on. The second is the mask: 1.0 on sampled tokens, 0.0 on tool
-    output and padding. With `bf16` the forward pass runs under bf16 autocast.
+    output and padding. With `bf16` the forward pass runs under bf16 autocast. A model with the attention
+    `torch_varlen` gets the batch as one packed row, any other model as padded rows.
     """
     rows = len(batch)
     width = max(len(s.response_ids) for s in batch)
@@ -61,23 +65,48 @@ def token_logprobs(
     for row, s in enumerate(batch):
         targets[row, : len(s.response_ids)] = torch.tensor(s.response_ids)
         mask[row, : len(s.response_ids)] = torch.tensor(s.response_mask, dtype=torch.float32)
-    targets, mask = targets.to(model.device), mask.to(model.device)
+    chosen = mask.bool()
+    labels = targets[chosen].to(model.device)
+    states_of = _packed_states if model.config._attn_implementation == PACKED else _padded_states
     with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bf16):
-        hidden, offsets = _hidden_states(model, batch)
+        states, predicting = states_of(model, batch)
         # The large output layer runs only on positions that predict a sampled token.
-        chosen = mask.bool()
-        predicts = torch.arange(width)[None, :] + torch.tensor(offsets)[:, None] - 1
-        row_of = torch.arange(rows)[:, None].expand(rows, width)
-        picked = hidden[row_of.to(model.device)[chosen], predicts.to(model.device)[chosen]]
-        logits = model.lm_head(picked)
-    values = -functional.cross_entropy(logits.float() / temperature, targets[chosen], reduction="none")
+        before = torch.nn.utils.rnn.pad_sequence(predicting, batch_first=True)[chosen]
+        logits = model.lm_head(states[before.to(model.device)])
+    values = -functional.cross_entropy(logits.float() / temperature, labels, reduction="none")
+    mask, chosen = mask.to(model.device), chosen.to(model.device)
     return torch.zeros_like(mask).masked_scatter(chosen, values), mask
 
 
-def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[int]]:
-    """Return the last layer's hidden states (rows, tokens, width) after the common prefix of the prompts.
+def _packed_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the last layer's hidden states (tokens, width) of the packed row, in which common prefixes stand once.
 
-    Also returns, for each row, the index of the token at which the response starts.
+    Also returns, for each sequence, the places in the row that predict the tokens of its response.
+    """
+    sequences = [s.prompt_ids + s.response_ids for s in batch]
+    states, packing = packed_states(model.model, sequences)
+    places = packing.places.split([len(s) for s in sequences])
+    return states, [of_one[len(s.prompt_ids) - 1 : -1] for of_one, s in zip(places, batch, strict=True)]
+
+
+def packed_states(backbone: Any, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, Packing]:
+    """Run the token ids of `sequences` as one packed row through `backbone`, a model without its output layer.
+
+    The backbone's attention must be `torch_varlen`. Returns the hidden states (packed tokens, width) and the packing.
+    """
+    packing = pack(sequences)
+    ids = torch.tensor([token for s in sequences for token in s])[packing.kept]
+    positions = torch.cat([torch.arange(len(s)) for s in sequences])[packing.kept]
+    row = positions.to(backbone.device)[None]
+    share_prefixes(row, packing)
+    states = backbone(input_ids=ids.to(backbone.device)[None], position_ids=row, use_cache=False).last_hidden_state
+    return states.squeeze(0), packing
+
+
+def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the last layer's hidden states (tokens, width) of all rows after the common prefix of the prompts.
+
+    Also returns, for each sequence, the places in the result that predict the tokens of its response.
     """
     shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
     cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
@@ -94,7 +123,9 @@ def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
         hidden = model.model(
             input_ids=ids, past_key_values=expand(cache, len(batch)), position_ids=positions, use_cache=True
         ).last_hidden_state
-    return hidden, [len(s.prompt_ids) - shared for s in batch]
+    firsts = (row * longest + len(s.prompt_ids) - shared - 1 for row, s in enumerate(batch))
+    predicting = [torch.arange(first, first + len(s.response_ids)) for first, s in zip(firsts, batch, strict=True)]
+    return hidden.flatten(0, 1), predicting
 
 
 def clip_gradient(parameters: Iterable[torch.Tensor], max_norm: float, *, where: str, hint: str) -> float:

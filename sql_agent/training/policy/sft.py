@@ -28,7 +28,8 @@ from sql_agent.reward.factory import judge_name
 from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
-from sql_agent.training.policy.forward import clip_gradient, token_logprobs
+from sql_agent.training.policy import attention
+from sql_agent.training.policy.forward import clip_gradient, common_prefix, token_logprobs
 from sql_agent.training.policy.model import Policy, build_once, load_policy
 from sql_agent.training.serving.chat import CALL_ID, ChatEncoder, call_message
 from sql_agent.training.serving.tool_format import Call
@@ -102,8 +103,8 @@ def fine_tuned_model(
     def fine_tune() -> None:
         torch.manual_seed(settings.seed)
         trained = _prepare_for_training(policy.model, compute)
-        micro_batch = settings.train.micro_batch
-        losses = _fine_tune(policy.model, trained, batches, sft.lr, micro_batch=micro_batch, bf16=compute.bf16)
+        rows = settings.train.micro_batch if compute.device == "cpu" else sft.batch
+        losses = _fine_tune(policy.model, trained, batches, sft.lr, micro_batch=rows, bf16=compute.bf16)
         lines = []
         for step, loss in enumerate(losses, 1):
             lines.append(json.dumps({"step": step, "steps": len(batches), "loss": loss}) + "\n")
@@ -194,6 +195,9 @@ def answers_to_demonstrate(
 def _prepare_for_training(model: Any, compute: Compute) -> Any:
     """Move `model` to the device, add LoRA adapters if their rank is above 0, and return the model to train."""
     model.to(compute.device)
+    if compute.device == "cuda":
+        attention.register()
+        model.set_attn_implementation(attention.NAME)  # the prompt that all demonstrations share is computed once
     # With a mask, cuDNN's attention returns NaN gradients for some lengths on H100 and H200 (pytorch#196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
     if rank := compute.lora_rank:
@@ -212,7 +216,7 @@ def _fine_tune(
     `trained` is `model`, or `model` with LoRA adapters. Raises TrainingError when a gradient is not finite.
     """
     parameters = [p for p in trained.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=parameters[0].is_cuda)
     for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = lr * _schedule(step, len(batches))
@@ -243,11 +247,13 @@ def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: in
 def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[TokenSequence]]:
     """Split `batch`, sorted by length, into parts of at most `size` sequences and `_MICRO_TOKENS` tokens with padding.
 
-    A sequence of more than `_MICRO_TOKENS` tokens is a part of its own.
+    The prompt that all sequences share counts once in a part. A sequence that is too long is a part of its own.
     """
+    shared = common_prefix([s.prompt_ids for s in batch])
     part: list[TokenSequence] = []
     for sequence in sorted(batch, key=len):
-        if part and (len(part) == size or (len(part) + 1) * len(sequence) > _MICRO_TOKENS):
+        tokens = shared + (len(part) + 1) * (len(sequence) - shared)
+        if part and (len(part) == size or tokens > _MICRO_TOKENS):
             yield part
             part = []
         part.append(sequence)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 from pathlib import Path
@@ -17,6 +16,7 @@ from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS
 
 _HERE = "sql_agent.training.verl"
+PACKED_ATTENTION = "torch_varlen"  # the name in policy/attention.py, which imports torch
 GRPO = Path(__file__).with_name("grpo.toml")
 _NPU = Path(__file__).with_name("npu.toml")
 _RECIPES = {"spider": Path(__file__).with_name("spider.toml")}
@@ -95,7 +95,8 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 # Adapters are merged before the weights are sent to vLLM, because on one GPU verl sends no adapters.
                 "lora": {"merge": verl.lora_rank > 0},
                 "enable_gradient_checkpointing": profile["checkpointing"],
-                "override_config": {"attn_implementation": packed_attention_name()},
+                "override_config": {"attn_implementation": PACKED_ATTENTION},
+                "external_lib": f"{_HERE}.shared_prompts",
             },
             "actor": {
                 "optim": {"lr": train.lr},
@@ -162,11 +163,6 @@ def verl_environment() -> dict[str, str]:
         # of an hour.
         "RAY_task_events_max_num_task_in_gcs": "10000",
     }
-
-
-def packed_attention_name() -> str:
-    """Return the name of the attention kernel: flash-attn if installed, else PyTorch's own (see attention.py)."""
-    return "flash_attention_2" if importlib.util.find_spec("flash_attn") else "torch_varlen"
 
 
 def _rollout(settings: Settings, vllm_share: float, length: int) -> dict[str, Any]:

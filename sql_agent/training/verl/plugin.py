@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from sql_agent.training.verl import attention
+from sql_agent.training.policy import attention
 
 
 def name_sockets_by_cluster() -> None:

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from sql_agent.errors import ModelError
 from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.training.local.sampler import Request, Sampler
+from sql_agent.training.policy import attention
 from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.forward import common_prefix, token_logprobs
 from sql_agent.training.policy.model import Policy, load_policy
+from sql_agent.training.policy.packing import pack
 
 PREFIX = tuple(range(10, 110))
 
@@ -196,3 +198,64 @@ def test_all_cores_are_taken_where_the_system_has_no_affinity_as_on_macos(monkey
 def test_a_path_without_a_model_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="there is no model folder"):
         load_policy(str(tmp_path / "none"), cache_dir=tmp_path)
+
+
+@settings(max_examples=40)
+@given(
+    groups=st.lists(
+        st.tuples(
+            st.integers(0, 60),
+            st.lists(st.lists(st.integers(3, 6), min_size=1, max_size=40), min_size=1, max_size=4),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_packed_row_gives_the_logprobs_and_gradients_of_separate_rows(
+    policy: Policy, groups: list[tuple[int, list[list[int]]]]
+) -> None:
+    batch = [
+        TokenSequence((9, *PREFIX[shared:], 11), (*tail, 2), (*(place % 3 != 1 for place in range(len(tail))), 1))
+        for shared, tails in groups
+        for tail in tails
+    ]
+    attention.register()
+    policy.model.set_attn_implementation(attention.NAME)
+    try:
+        values, _ = token_logprobs(policy.model, batch, bf16=False)
+        policy.model.zero_grad()
+        values.sum().backward()
+        packed = policy.model.model.layers[0].self_attn.k_proj.weight.grad.clone()
+    finally:
+        policy.model.set_attn_implementation("sdpa")
+    apart = [one_by_one(policy, s) for s in batch]
+    for row, expected in zip(values, apart, strict=True):
+        torch.testing.assert_close(row[: len(expected)], expected, atol=1e-4, rtol=1e-3)
+    policy.model.zero_grad()
+    torch.stack([each.sum() for each in apart]).sum().backward()
+    torch.testing.assert_close(packed, policy.model.model.layers[0].self_attn.k_proj.weight.grad, atol=1e-3, rtol=1e-2)
+    policy.model.zero_grad()
+
+
+@settings(max_examples=100)
+@given(sequences=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=60), min_size=1, max_size=8))
+def test_a_packing_keeps_each_sequence_and_each_next_token(sequences: list[list[int]]) -> None:
+    packing = pack(sequences)
+    tokens = [token for sequence in sequences for token in sequence]
+    following = [after for sequence in sequences for after in (*sequence[1:], -1)]
+    kept, places = packing.kept.tolist(), packing.places.tolist()
+    assert [tokens[kept[place]] for place in places] == tokens
+    assert [following[kept[place]] for place in places] == following
+    assert len(kept) <= len(tokens)
+    assert sum(packing.query_lengths) == len(kept)
+
+
+def test_a_prompt_that_all_sequences_share_stands_once_in_a_packed_row() -> None:
+    sequences = [[*PREFIX, 3, number, 5] for number in range(300, 308)]
+    assert len(pack(sequences).kept) == len(PREFIX) + 8 * 3
+
+
+def test_a_row_with_a_shared_prefix_whose_mark_is_lost_is_refused() -> None:
+    q = torch.zeros(1, 2, 5, 4)
+    with pytest.raises(ValueError, match="jump inside a sequence"):
+        attention.packed_attention(torch.nn.Identity(), q, q, q, None, position_ids=torch.tensor([[0, 1, 2, 1, 2]]))
