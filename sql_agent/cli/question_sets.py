@@ -10,6 +10,7 @@ from typing import Literal
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool, Source
 from sql_agent.database.mysql.address import ServerAddress
+from sql_agent.database.schema import quoted
 from sql_agent.errors import ConfigError
 from sql_agent.evaluation.overlap import Overlap, asked_in_both, find_overlap
 from sql_agent.questions.derived_evidence import with_derived_evidence
@@ -18,7 +19,9 @@ from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
 
-TEMPLATE, NATURAL, TEST = "template", "natural", "test"
+TEMPLATE, NATURAL, REAL, TEST = "template", "natural", "real", "test"
+_ENOUGH_CELLS = 0.9  # of a real database's benchmark that another copy of the database must contain
+_CELLS_READ = 40
 Sets = dict[str, list[Question]]
 OnOverlap = Literal["refuse", "drop", "allow"]
 
@@ -27,13 +30,15 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], di
     """Return the training questions, and the validation questions by the name of their set.
 
     TEMPLATE has questions of the validation file. NATURAL has questions of the task's benchmark, evenly over its types,
-    unless `leaves_out_natural`. An empty set is left out. Raises ConfigError when a validation question is also a
+    unless `leaves_out_natural`, and REAL those of its benchmark of a real database, if the run's own database is this
+    one. An empty set is left out. Raises ConfigError when a validation question is also a
     training question, or when two validation questions have the same id.
     """
     train, template = task.questions(settings, "train"), task.questions(settings, "val")
     count = 0 if leaves_out_natural(settings, task) else settings.data.natural_questions
     natural = list(task.natural_questions(settings.lang)) if count else []
-    shared = {q.question for q in asked_in_both((*template, *natural), train)}
+    real = questions_about_own_database(settings, task)
+    shared = {q.question for q in asked_in_both((*template, *natural, *real), train)}
     if shared:
         raise ConfigError(
             f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
@@ -42,6 +47,7 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], di
     sets = {
         TEMPLATE: evenly_spaced(template, settings.data.val_questions),
         NATURAL: spread_over_types(natural, count) if natural else [],
+        REAL: spread_over_types(real, settings.data.natural_questions) if real else [],
     }
     ids = Counter(q.id for questions in sets.values() for q in questions)
     if twice := [key for key, times in ids.items() if times > 1]:
@@ -62,10 +68,26 @@ def leaves_out_natural(settings: Settings, task: Task) -> bool:
     return asked and on_server
 
 
+def questions_about_own_database(settings: Settings, task: Task) -> list[Question]:
+    """Return the task's benchmark of a real database if the run's own database has the cells of its evidence."""
+    questions = list(task.real_questions(settings.lang)) if settings.data.natural_questions else []
+    cells = [evidence for question in questions for evidence in question.evidence][:_CELLS_READ]
+    if not cells:
+        return []
+    with task.databases(settings) as databases, databases.of(None) as database:
+        found = 0
+        for cell in cells:
+            key = quoted(database.schema.row_key(cell.table) or "id")
+            sql = f"SELECT {quoted(cell.field)} FROM {quoted(cell.table)} WHERE {key} = {cell.row_id}"
+            rows = database.query(sql).records
+            found += bool(rows) and cell.quote in str(rows[0][0])
+    return questions if found >= _ENOUGH_CELLS * len(cells) else []
+
+
 def question_sets(
     files: Sequence[Path], mapping: Path | None, count: int | None, task: Task, settings: Settings
 ) -> Sets:
-    """Return the questions of `files`, or else of the test split and the natural benchmark, keyed by set name.
+    """Return the questions of `files`, or else of the test split and the benchmarks, keyed by set name.
 
     With `count`, each set is cut to that number of questions, evenly over its types. Raises ConfigError or DataError.
     """
@@ -76,6 +98,8 @@ def question_sets(
         sets = {TEST: task.questions(settings, "test")}
         if settings.data.natural_questions and (natural := list(task.natural_questions(settings.lang))):
             sets[NATURAL] = natural
+        if real := questions_about_own_database(settings, task):
+            sets[REAL] = real
     if count is None:
         return sets
     return {name: spread_over_types(questions, count) for name, questions in sets.items()}

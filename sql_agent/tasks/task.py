@@ -69,6 +69,7 @@ class Task:
     read_questions     reads a question file, given a column mapping or None
     of_split           selects the questions of a split, if one file contains several splits
     natural_questions  benchmark of natural questions in a language, asked in every validation
+    real_questions     benchmark of a real database in a language, asked in every validation over this database
     questions_hint     how to get the default question files; "{database}" becomes the path of the database
     prepare            makes missing default files; its second argument prints a message
     prepare_database   makes a missing default database only, for commands that read no question file
@@ -94,6 +95,7 @@ class Task:
     read_questions: Callable[[Path, ColumnMapping | None], list[Question]] = load_questions
     of_split: Callable[[Settings, Split, Sequence[Question]], Sequence[Question]] = lambda _s, _split, asked: asked
     natural_questions: Callable[[Lang], Sequence[Question]] = lambda _lang: ()
+    real_questions: Callable[[Lang], Sequence[Question]] = lambda _lang: ()
     words: Mapping[Lang, Words] = field(default_factory=lambda: {"en": Words(), "zh": Words()})
     make_judge: JudgeFactory = judge_from_settings
     rule: Callable[[Sequence[QueryCall]], float] = rule_reward

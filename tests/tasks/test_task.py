@@ -23,7 +23,7 @@ from sql_agent.questions.question_files import write_jsonl
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.runs.run_info import read_sessions
-from sql_agent.schemas import RolloutRecord
+from sql_agent.schemas import Evidence, Question, RolloutRecord
 from sql_agent.tasks.task import Task, load_task
 from tests.support import library
 from tests.support.chat_server import tool_call
@@ -123,6 +123,18 @@ def test_a_benchmark_that_training_or_the_other_set_holds_too_is_refused(
     other = replace(task, natural_questions=lambda _: [library.NATURAL[0].model_copy(update=change)])
     with pytest.raises(ConfigError, match=said):
         questions_of_run(asked, other)
+
+
+@pytest.mark.parametrize(("quote", "sets"), [("B2", ["template", "real"]), ("Z9", ["template"])])
+def test_a_benchmark_of_a_real_database_is_asked_where_the_database_is_this_one(
+    quote: str, sets: list[str], task: Task, settings: Settings
+) -> None:
+    cell = Evidence(table="books", row_id=1, field="shelf", quote=quote)
+    question = Question(id="real-1", question="where did you put Dune", answer=quote, evidence=(cell,))
+    other = replace(task, real_questions=lambda _: [question], natural_questions=lambda _: ())
+    asked = settings.model_copy(update={"data": settings.data.model_copy(update={"natural_questions": 2})})
+    assert list(questions_of_run(asked, other)[1]) == sets
+    assert list(questions_of_run(settings, other)[1]) == ["template"], "not with data.natural_questions=0"
 
 
 def test_a_run_on_a_server_is_not_validated_on_a_benchmark_about_files(

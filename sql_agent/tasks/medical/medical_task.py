@@ -119,6 +119,12 @@ def natural_questions(lang: Lang) -> list[Question]:
     return [question.model_copy(update={"database": name}) for question in load_questions(path)]
 
 
+def real_questions(lang: Lang) -> list[Question]:
+    """Return the questions in `lang` about a real database, which people wrote who knew nothing of this project."""
+    path = Path(__file__).with_name("natural") / f"real_{lang}.jsonl"
+    return load_questions(path) if path.exists() else []
+
+
 def named_database(_settings: Settings, name: str) -> Path:
     """Return the sample database that a question names. Raises DataError for an unknown name."""
     samples = {path.stem: path for path in map(sample_path, get_args(Lang))}
@@ -182,5 +188,6 @@ TASK = Task(
     prepare_database=ensure_sample_database,
     named_database=named_database,
     natural_questions=natural_questions,
+    real_questions=real_questions,
     words=WORDS,
 )
