@@ -18,7 +18,7 @@ from sql_agent.config.endpoints import EndpointSettings
 from sql_agent.config.settings import load_settings, public_dump
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
-from sql_agent.evaluation.measures import price_of
+from sql_agent.evaluation.measures import in_samples, price_of
 from sql_agent.evaluation.predictions import check_predictions, write_predictions
 from sql_agent.evaluation.results import (
     Evaluation,
@@ -75,6 +75,8 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--mapping", type=Path, metavar="TOML", help="file that names the columns of --questions")
     parser.add_argument("-n", dest="count", type=positive, metavar="N", help="ask N questions of each set, evenly "
                         "spaced over its types; default: all")  # fmt: skip
+    parser.add_argument("--samples", type=positive, default=1, metavar="K", help="ask each question K times, at "
+                        "temperature 1 unless agent.val_temperature is given; adds pass@1, pass@k, pass^k")  # fmt: skip
     parser.add_argument("--concurrency", type=positive, metavar="N",
                         help="concurrent questions; default: runner.concurrency")  # fmt: skip
     parser.add_argument(
@@ -98,9 +100,11 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.compare and len(arguments.models) < 2:
         parser.error("--compare needs two models or more")
     asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
-             arguments.overlap != "refuse", flag_settings(arguments))  # fmt: skip
+             arguments.overlap != "refuse", arguments.samples > 1, flag_settings(arguments))  # fmt: skip
     if arguments.resume and any(asked):
         parser.error("--resume reads all other options from its folder; add only --concurrency and --predictions")
+    if arguments.predictions and arguments.samples > 1:
+        parser.error("--predictions writes one answer to each question; leave out --samples")
     if arguments.predictions and (len(arguments.models) > 1 or len(arguments.questions) > 1):
         parser.error("--predictions writes the answers of one model to one set of questions; give one of each")
     return arguments
@@ -157,6 +161,8 @@ def _to_resume(arguments: argparse.Namespace) -> EvaluationFolder:
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFolder, bool]]:
     """Find all models and questions before asking; return each evaluation's folder, and whether it is finished."""
     flags = flag_settings(arguments)
+    if arguments.samples > 1 and not any(word.startswith("agent.val_temperature=") for word in arguments.overrides):
+        flags["agent.val_temperature"] = 1.0
     folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
     for named in arguments.models or [None]:
         if arguments.compare and EvaluationFolder.is_one(Path(named)):
@@ -179,6 +185,7 @@ def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> t
         sets = with_evidence(sets, judge.name, databases)
     if model.run:
         sets = without_overlap(sets, task, settings, run=model.run, what=arguments.overlap, ui=ui)
+    sets = {name: in_samples(questions, arguments.samples) for name, questions in sets.items()}
     about = About(
         model=model.name,
         base_url=model.remote.base_url if model.remote else None,
@@ -188,6 +195,7 @@ def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> t
         version=installed_versions().get("sql-agent-trainer", "not installed"),
         started=f"{datetime.now(tz=UTC):%Y-%m-%d %H:%M:%S} UTC",
         settings=public_dump(settings),
+        samples=arguments.samples,
     )
     return sets, about
 

@@ -22,7 +22,8 @@ class About(Record):
     """The model, the settings and the judge of an evaluation; `model` is the name in tables and reports.
 
     `base_url` and `remote_model` are the endpoint of a remote model and its name at that endpoint. Both are None for a
-    model served by this program. `run` is the run that trained the model, None if unknown.
+    model served by this program. `run` is the run that trained the model, None if unknown. Each question is asked
+    `samples` times.
     """
 
     model: str
@@ -33,6 +34,7 @@ class About(Record):
     version: str
     started: str
     settings: dict[str, Any]
+    samples: int = 1
 
 
 class _AskedLine(Record):

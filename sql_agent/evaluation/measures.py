@@ -13,9 +13,10 @@ from pydantic import Field
 from sql_agent.evaluation.statistics import bootstrap_interval, share_interval
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.rollouts.metrics import found_nothing, has_recovered, is_accurate, is_correct
-from sql_agent.schemas import Lang, Outcome, Record, RolloutRecord, Usage
+from sql_agent.schemas import Lang, Outcome, Question, Record, RolloutRecord, Usage
 
 Readers = Mapping[Lang, Reader]
+_SAMPLE = "#"  # between the id of a question and the number of its sample
 
 
 class Figure(Record):
@@ -65,6 +66,18 @@ class Measure:
     unit: Literal["share", "number", "seconds", "dollars"]
     value: Callable[[RolloutRecord, Readers], float | None]
     percentile: int | None = None
+
+
+# Shares of questions that are asked several times, by the answers that are correct: among the first, all, any of them.
+# pass^k is that of Yao et al. 2024 (arXiv:2406.12045, tau-bench), pass@k that of Chen et al. 2021 (arXiv:2107.03374).
+SAMPLE_MEASURES: dict[str, Measure] = {
+    name: Measure(label, "share", lambda _record, _readers: None)
+    for name, label in (
+        ("pass_at_1", "pass@1: correct answers"),
+        ("pass_at_k", "pass@k: correct at least once"),
+        ("pass_all_k", "pass^k: correct every time"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -153,10 +166,26 @@ WORK_MEASURES: dict[str, Measure] = {
 }
 
 
+def in_samples(questions: Sequence[Question], samples: int) -> list[Question]:
+    """Return each of `questions` `samples` times, with ids that differ by the number of the sample."""
+    if samples == 1:
+        return list(questions)
+    numbers = range(1, samples + 1)
+    return [q.model_copy(update={"id": f"{q.id}{_SAMPLE}{number}"}) for q in questions for number in numbers]
+
+
 def measure_set(
-    records: Sequence[RolloutRecord], words: Mapping[Lang, Words], *, price: Price | None = None, seed: int = 0
+    records: Sequence[RolloutRecord],
+    words: Mapping[Lang, Words],
+    *,
+    price: Price | None = None,
+    seed: int = 0,
+    samples: int = 1,
 ) -> SetResult:
-    """Return the figures of the rollouts of one question set. `price` is that of the agent's model, None if unknown."""
+    """Return the figures of the rollouts of one question set, in which each question was asked `samples` times.
+
+    `price` is that of the agent's model, None if unknown.
+    """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
     priced = [_with_cost(record, price) for record in records]
 
@@ -164,10 +193,10 @@ def measure_set(
         divided: dict[str, list[RolloutRecord]] = defaultdict(list)
         for record in priced:
             divided[key(record)].append(record)
-        return {name: _measure(divided[name], readers, seed) for name in sorted(divided) if name}
+        return {name: _measure(divided[name], readers, seed, samples) for name in sorted(divided) if name}
 
     return SetResult(
-        all=_measure(priced, readers, seed),
+        all=_measure(priced, readers, seed, samples),
         by_task_type=groups(lambda r: r.question.task_type or "(none)"),
         by_language=groups(lambda r: r.question.lang),
         by_database=groups(lambda r: r.question.database or ""),
@@ -181,9 +210,9 @@ def _with_cost(record: RolloutRecord, price: Price | None) -> RolloutRecord:
     return record.model_copy(update={"usage": usage})
 
 
-def _measure(records: Sequence[RolloutRecord], readers: Readers, seed: int) -> Group:
+def _measure(records: Sequence[RolloutRecord], readers: Readers, seed: int, samples: int) -> Group:
     graded = [record for record in records if record.reward is not None]
-    figures = {}
+    figures = _sample_figures(graded, seed, samples) if samples > 1 else {}
     for name, measure in (ANSWER_MEASURES | WORK_MEASURES).items():
         values = [value for record in graded if (value := measure.value(record, readers)) is not None]
         if not values:
@@ -202,3 +231,23 @@ def _measure(records: Sequence[RolloutRecord], readers: Readers, seed: int) -> G
         judge=sum((record.judge_usage for record in records), Usage()),
     )
     return Group(questions=len(graded), dropped=len(records) - len(graded), figures=figures, totals=totals)
+
+
+def _sample_figures(graded: Sequence[RolloutRecord], seed: int, samples: int) -> dict[str, Figure]:
+    """Return the figures of `SAMPLE_MEASURES`, of the questions of which all samples are graded."""
+    correct: dict[str, list[bool]] = defaultdict(list)
+    for record in graded:
+        correct[record.question.id.rpartition(_SAMPLE)[0]].append(is_correct(record))
+    complete = [answers for answers in correct.values() if len(answers) == samples]
+    if not complete:
+        return {}
+    shares = (
+        [sum(answers) / samples for answers in complete],
+        [float(any(answers)) for answers in complete],
+        [float(all(answers)) for answers in complete],
+    )
+    figures = {}
+    for name, values in zip(SAMPLE_MEASURES, shares, strict=True):
+        low, high = share_interval(values, seed=seed)
+        figures[name] = Figure(value=sum(values) / len(values), low=low, high=high, count=len(values))
+    return figures

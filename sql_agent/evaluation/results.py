@@ -48,7 +48,11 @@ def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int =
     return Evaluation(
         about=about,
         asked={name: len(questions) for name, questions in asked.items()},
-        sets={name: measure_set(of, words, price=price, seed=seed) for name, of in sets.items() if of},
+        sets={
+            name: measure_set(of, words, price=price, seed=seed, samples=about.samples)
+            for name, of in sets.items()
+            if of
+        },
     )
 
 

@@ -8,7 +8,15 @@ from rich.console import Console
 from rich.text import Text
 
 from sql_agent.evaluation.compare import Comparison, Flip
-from sql_agent.evaluation.measures import ANSWER_MEASURES, WORK_MEASURES, Figure, Group, Measure, SetResult
+from sql_agent.evaluation.measures import (
+    ANSWER_MEASURES,
+    SAMPLE_MEASURES,
+    WORK_MEASURES,
+    Figure,
+    Group,
+    Measure,
+    SetResult,
+)
 from sql_agent.evaluation.statistics import PairedDifference
 from sql_agent.runs.console import TableRow, TextTable, wrap
 from sql_agent.system.messages import first_of
@@ -36,6 +44,7 @@ def _table(title: str, results: Mapping[str, SetResult], note: str) -> TextTable
     groups = [result.all for result in results.values()]
     sections = [
         [("questions graded", [str(group.questions) for group in groups])],
+        _rows(SAMPLE_MEASURES, groups),
         _rows(ANSWER_MEASURES, groups),
         _rows(WORK_MEASURES, groups),
         _accuracies([result.by_task_type for result in results.values()]),

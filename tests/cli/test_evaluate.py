@@ -121,6 +121,17 @@ def test_without_question_files_the_test_split_and_the_benchmark_stand_side_by_s
     assert heading.split() == ["test", "natural"]
 
 
+def test_samples_ask_each_question_several_times_at_temperature_1(
+    server: QuestionServer, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["half", "--samples", "2", *arguments]) == 0
+    (folder,) = evaluations(tmp_path)
+    (evaluation,) = result(folder)["evaluations"]
+    assert evaluation["asked"] == {"mine": 2 * len(QUESTIONS)}
+    assert evaluation["about"]["settings"]["agent"]["val_temperature"] == 1.0
+    assert "pass^k: correct every time" in capsys.readouterr().out
+
+
 def test_models_are_compared_and_the_questions_that_flipped_are_named(
     server: QuestionServer, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

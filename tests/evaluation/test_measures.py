@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sql_agent.evaluation.measures import Price, measure_set, price_of
+from sql_agent.evaluation.measures import Price, in_samples, measure_set, price_of
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.metrics import by_kind, rewards, searching
 from sql_agent.schemas import Outcome, RolloutRecord, Usage
@@ -95,3 +95,18 @@ def test_a_mean_of_equal_values_has_no_interval_because_resampling_cannot_show_w
     figures = measure_set([record(number, 0.0) for number in range(4)], WORDS).all.figures
     assert (figures["reward/judge"].value, figures["reward/judge"].low) == (0.0, None)
     assert figures["accurate"].high is not None, "a share has an exact one"
+
+
+def test_samples_of_a_question_give_pass_at_1_pass_at_k_and_pass_all_k() -> None:
+    scores = {"q1": (1.0, 1.0), "q2": (1.0, 0.0), "q3": (0.0, 0.0), "q4": (1.0, None)}
+    sampled = [
+        each.model_copy(update={"question": question, "correct": score == 1.0})
+        for number, (name, of_question) in enumerate(scores.items())
+        for question, score in zip(
+            in_samples([record(number).question.model_copy(update={"id": name})], 2), of_question, strict=True
+        )
+        for each in [record(number, score)]
+    ]
+    figures = measure_set(sampled, WORDS, samples=2).all.figures
+    passed = {name: (figures[name].value, figures[name].count) for name in ("pass_at_1", "pass_at_k", "pass_all_k")}
+    assert passed == {"pass_at_1": (0.5, 3), "pass_at_k": (2 / 3, 3), "pass_all_k": (1 / 3, 3)}, "q4 has one grade only"
