@@ -17,6 +17,8 @@ from sql_agent.training.verl import config as verl_config
 
 _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
 _TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling
+_LORA_SAVED_BYTES = 4  # per parameter: the fp32 weight
+_LORA_TRAINED_BYTES = 10  # per parameter: the fp32 weight, a bf16 copy for sampling, an fp32 copy while it is saved
 _FILES_PER_ROLLOUT = 4  # connections to the proxy, the store, the judge, and one to spare
 _FILES = 256  # open files of a process without rollouts
 
@@ -73,8 +75,11 @@ def _check_host(settings: Settings) -> None:
 
 
 def _check_disk(settings: Settings, parameters: int) -> None:
-    kept = settings.train.keep_checkpoints + 1  # the next one is written before the oldest is removed
-    needed, free = _SAVED_BYTES * parameters * kept, free_disk(settings.runs_dir)
+    lora = settings.verl.lora_rank > 0
+    # The next checkpoint is written before the oldest is removed. LoRA's frozen weights are saved once more.
+    kept = settings.train.keep_checkpoints + 1 + lora
+    needed = (_LORA_SAVED_BYTES if lora else _SAVED_BYTES) * parameters * kept
+    free = free_disk(settings.runs_dir)
     if free < needed:
         raise ConfigError(
             f"the checkpoints of this run need {shown_size(needed)}, and {shown_size(free)} are free at "
@@ -84,13 +89,14 @@ def _check_disk(settings: Settings, parameters: int) -> None:
 
 
 def _check_memory(settings: Settings, parameters: int) -> None:
-    each = _TRAINED_BYTES + (4 if settings.train.kl_coef else 0)
+    each = _LORA_TRAINED_BYTES if settings.verl.lora_rank else _TRAINED_BYTES
+    each += 4 if settings.train.kl_coef else 0
     needed, free = each * parameters, available_memory()
     if free is not None and free < needed:
         raise ConfigError(
             f"training this model of {parameters / 1e6:.0f} M parameters takes {needed / 1e9:.1f} GB of memory "
             f"and more for the batches; {free / 1e9:.1f} GB are free",
-            hint="train a smaller model, end other programs, or use a GPU with --backend verl",
+            hint="train a smaller model, only adapters with --lora-rank 16, or on a GPU with --backend verl",
         )
 
 

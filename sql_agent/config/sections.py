@@ -303,7 +303,9 @@ class VerlSettings(Section):
 
     n_gpus: Positive = Field(1, description="GPUs per host, or NPUs with --device npu")
     nnodes: Positive = Field(1, description="hosts of the Ray cluster")
-    lora_rank: NotNegative = Field(0, description="rank of the trained LoRA adapters; 0: all weights are trained")
+    lora_rank: NotNegative = Field(
+        0, description="rank of the trained LoRA adapters, also of the backend local; 0: all weights are trained"
+    )
     trainer_mode: Literal["sync", "colocate_async", "separate_async"] = Field(
         "sync", description="verl's trainer; separate_async samples on half of the GPUs and needs at least two"
     )

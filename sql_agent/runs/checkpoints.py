@@ -13,10 +13,17 @@ from sql_agent.errors import DataError
 _LOCAL = re.compile(r"step-(\d{6,})")
 _VERL = re.compile(r"global_step_(\d+)")
 
+ADAPTERS = "adapter"  # folder of LoRA adapters in a local checkpoint
+
 
 def local_checkpoint(run: Path, step: int) -> Path:
     """Return the folder of the local backend's checkpoint after `step`."""
     return run / "checkpoints" / f"step-{step:06d}"
+
+
+def lora_base(run: Path) -> Path:
+    """Return the folder of the frozen weights that the local backend's LoRA adapters of `run` belong to."""
+    return run / "checkpoints" / "base"
 
 
 def local_checkpoints(run: Path) -> dict[int, Path]:

@@ -58,6 +58,18 @@ class PolicyService:
                 self._serving.model.load_state_dict(self._policy.model.state_dict())
             self._sampler.weights_changed()
 
+    @contextmanager
+    def serving(self, other: Policy) -> Iterator[None]:
+        """Inside the context, sample from `other`, which has the same tokenizer."""
+        serving = other if self._serving is self._policy else _bf16_copy(other)
+        with self._batcher.lock:
+            self._sampler.use(serving)
+        try:
+            yield
+        finally:
+            with self._batcher.lock:
+                self._sampler.use(self._serving)
+
     def close(self) -> None:
         """Stop serving and free the port."""
         self._server.stop()
@@ -147,4 +159,5 @@ def _is_wanted(job: _Job) -> bool:
 
 
 def _bf16_copy(policy: Policy) -> Policy:
-    return replace(policy, model=copy.deepcopy(policy.model).to(torch.bfloat16).requires_grad_(False).eval())
+    model = copy.deepcopy(policy.model).to(torch.bfloat16).requires_grad_(False).eval()
+    return replace(policy, model=model, adapters=None)

@@ -41,15 +41,20 @@ class Sampler:
     """Samples from one policy; caches the keys and values of the prompts' common prefix and of finished turns."""
 
     def __init__(self, policy: Policy, *, seed: int) -> None:
-        self._policy = policy
-        if policy.model.config.model_type in SHARING:
-            policy.model.set_attn_implementation(ATTENTION)
         self._generator = torch.Generator().manual_seed(seed)
         self._prefix: tuple[int, ...] = ()
         self._rows: list[Request] = []  # in the order of the rows of `_cache`
         self._cache = RowCache()
         self._turns = TurnCache()
         self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
+        self.use(policy)
+
+    def use(self, policy: Policy) -> None:
+        """Sample from `policy` from now on; no row may be active."""
+        self._policy = policy
+        if policy.model.config.model_type in SHARING:
+            policy.model.set_attn_implementation(ATTENTION)
+        self.weights_changed()
 
     @property
     def active(self) -> int:

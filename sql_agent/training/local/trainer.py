@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from safetensors import SafetensorError
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
-from sql_agent.runs.checkpoints import digests, how_to_go_on, local_checkpoint, local_checkpoints
+from sql_agent.runs.checkpoints import ADAPTERS, digests, how_to_go_on, local_checkpoint, local_checkpoints, lora_base
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import SFT
 from sql_agent.runs.run_log import RunLog
@@ -32,6 +33,7 @@ from sql_agent.tasks.task import load_task
 from sql_agent.training.local.grpo_update import GrpoUpdate
 from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.policy.cpu import prepare_torch
+from sql_agent.training.policy.lora import add_adapters, base_copy, load_adapters, save_adapters
 from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import Compute, Hooks, copy_losses, fine_tuned_model
 from sql_agent.training.serving.server import ServerThread
@@ -43,13 +45,17 @@ if TYPE_CHECKING:  # FinishedRollout imports agent-lightning, which takes second
 class PolicyTrainer:
     """The policy of a local run, with its server and its optimizer.
 
-    `step` is the number of finished updates. `saved` is the step of the last checkpoint, or None without a checkpoint.
+    With `verl.lora_rank` above 0, LoRA adapters are trained in place of the weights. `step` is the number of finished
+    updates. `saved` is the step of the last checkpoint, or None without a checkpoint.
     """
 
     def __init__(self, settings: Settings, log: RunLog, policy: Policy, server: ServerThread, *, bf16: bool) -> None:
         self._settings = settings
         self._log = log
         self._policy = policy
+        if rank := settings.verl.lora_rank:
+            torch.manual_seed(settings.seed)
+            policy.adapters = add_adapters(policy.model, rank)
         self._update = GrpoUpdate(policy, settings, bf16=bf16)
         self._service = PolicyService(policy, settings, server, bf16=bf16)
         self.step = 0
@@ -73,6 +79,9 @@ class PolicyTrainer:
         with load_task(settings.task).databases(settings) as databases:
             policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped, log=log)
         trainer = cls(settings, log, policy, server, bf16=bf16)
+        if policy.adapters is not None:
+            trained, total = policy.adapters.get_nb_trainable_parameters()
+            ui.say(f"GRPO trains LoRA adapters: {trained:,} of {total:,} parameters")
         if settings.model:
             ui.say(f"Tool calls in the form {trainer._service.tool_format}")
         return trainer
@@ -83,8 +92,12 @@ class PolicyTrainer:
         bf16 = prepare_torch()
         step, folder = max(local_checkpoints(log.folder).items())
         with ui.status(f"Loading {folder}"):
-            policy = _load(str(folder / "model"), settings)
+            adapters = folder / ADAPTERS if settings.verl.lora_rank else None
+            policy = _load(str(folder / "model" if adapters is None else lora_base(log.folder)), settings)
             trainer = cls(settings, log, policy, server, bf16=bf16)
+            if adapters is not None:
+                with trainer._service.weights_locked():
+                    load_adapters(policy.adapters, adapters)
             trainer._update.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
         trainer.step = trainer.saved = step
         return trainer
@@ -92,15 +105,8 @@ class PolicyTrainer:
     @contextmanager
     def untrained(self) -> Iterator[None]:
         """Inside the context, serve the model as it was before supervised fine-tuning."""
-        base = load_policy(self._settings.model, cache_dir=self._settings.local.cache_dir).model.state_dict()
-        trained = {name: weights.clone() for name, weights in self._policy.model.state_dict().items()}
-        try:
-            with self._service.weights_locked():
-                self._policy.model.load_state_dict(base)
+        with self._service.serving(_load(self._settings.model, self._settings)):
             yield
-        finally:
-            with self._service.weights_locked():
-                self._policy.model.load_state_dict(trained)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
         """Do the next training step's update on the `kept` rollouts, and return its metrics, see `GrpoUpdate`."""
@@ -151,7 +157,7 @@ def _fine_tuned(
         if log is not None:
             log.sft(step, steps, loss)
 
-    compute = Compute(bf16=bf16, max_context=settings.local.max_context)
+    compute = Compute(bf16=bf16, lora_rank=settings.verl.lora_rank, max_context=settings.local.max_context)
     hooks = Hooks(progress=progress, say=ui.say, stopped=stopped)
     task = load_task(settings.task)
     with ui.status("Supervised fine-tuning"):
@@ -170,9 +176,11 @@ def save_checkpoint(run_folder: Path, step: int, policy: Policy, optimizer: Any,
     """Write the checkpoint folder `checkpoints/step-N`, return its path, and delete all but the newest `keep` folders.
 
     `model/` is a Hugging Face folder, `optimizer.pt` has the optimizer's state, and `state.json` has the step and the
-    SHA-256 of each file. The folder is written and synced to the disk under another name and then renamed, so that a
-    power cut leaves no incomplete checkpoint. Raises TrainingError when the folder cannot be written; then the earlier
-    checkpoints stay.
+    SHA-256 of each file. With LoRA, `adapter/` has the adapters, which are merged in `model/`. The frozen weights are
+    written once for all checkpoints, to `checkpoints/base`.
+
+    The folder is written and synced to the disk under another name and then renamed, so that a power cut leaves no
+    incomplete checkpoint. Raises TrainingError when the folder cannot be written; then the earlier checkpoints stay.
     """
     target = local_checkpoint(run_folder, step)
     partial = target.with_name(target.name + ".partial")
@@ -180,10 +188,18 @@ def save_checkpoint(run_folder: Path, step: int, policy: Policy, optimizer: Any,
     try:
         partial.mkdir(parents=True)
         policy.save(partial / "model")
+        if policy.adapters is not None:
+            save_adapters(policy.adapters, partial / ADAPTERS)
+            if not lora_base(run_folder).exists():
+                base = replace(policy, model=base_copy(policy.adapters), adapters=None)
+                base.save(lora_base(run_folder))
+                sync_tree(lora_base(run_folder))
         torch.save(optimizer.state_dict(), partial / "optimizer.pt")
-        (partial / "state.json").write_text(
-            json.dumps({"step": step, "sha256": digests(partial)}, indent=2) + "\n", encoding="utf-8"
-        )
+        sha256 = digests(partial)
+        if policy.adapters is not None:
+            sha256 |= {f"../base/{name}": digest for name, digest in digests(lora_base(run_folder)).items()}
+        state = json.dumps({"step": step, "sha256": sha256}, indent=2)
+        (partial / "state.json").write_text(state + "\n", encoding="utf-8")
         sync_tree(partial)
     except (OSError, RuntimeError, SafetensorError) as error:  # the last two from torch and safetensors
         shutil.rmtree(partial, ignore_errors=True)

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.system.memory import is_memory_error
+from sql_agent.training.policy.lora import merged_copy
 from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, TOOL_TEMPLATE, load_tokenizer, stop_ids
 
 EMBEDDED_ID = "SmolLM2-135M-Instruct"
@@ -35,21 +36,27 @@ class Policy:
     """A causal language model in fp32 and its tokenizer.
 
     `stop_ids` are the ids of the stop tokens. The first one is the end token, which the chat template writes.
+    `adapters` is peft's wrapper of `model` if LoRA adapters are trained in place of the weights.
     """
 
     model: Any
     tokenizer: Any
     stop_ids: tuple[int, ...]
+    adapters: Any = None
 
     @property
     def end_id(self) -> int:
         return self.stop_ids[0]
 
     def save(self, folder: Path) -> None:
-        """Write a Hugging Face folder (fp32 safetensors, tokenizer, chat template) atomically."""
+        """Write a Hugging Face folder (fp32 safetensors, tokenizer, chat template) atomically.
+
+        Adapters are merged into the written weights.
+        """
+        model = self.model if self.adapters is None else merged_copy(self.adapters)
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
-        self.model.save_pretrained(partial)
+        model.save_pretrained(partial)
         self.tokenizer.save_pretrained(partial)
         shutil.rmtree(folder, ignore_errors=True)
         partial.replace(folder)

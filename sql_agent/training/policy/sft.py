@@ -30,6 +30,7 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
 from sql_agent.training.policy import attention
 from sql_agent.training.policy.forward import clip_gradient, common_prefix, token_logprobs
+from sql_agent.training.policy.lora import add_adapters
 from sql_agent.training.policy.model import Policy, build_once, load_policy
 from sql_agent.training.serving.chat import CALL_ID, ChatEncoder, call_message
 from sql_agent.training.serving.tool_format import Call
@@ -200,12 +201,7 @@ def _prepare_for_training(model: Any, compute: Compute) -> Any:
         model.set_attn_implementation(attention.NAME)  # the prompt that all demonstrations share is computed once
     # With a mask, cuDNN's attention returns NaN gradients for some lengths on H100 and H200 (pytorch#196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
-    if rank := compute.lora_rank:
-        from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
-
-        adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-        model = get_peft_model(model, adapters)
-    return model.train()
+    return (add_adapters(model, compute.lora_rank) if compute.lora_rank else model).train()
 
 
 def _fine_tune(

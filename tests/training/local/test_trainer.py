@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 
@@ -11,7 +13,10 @@ from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.trajectory import TokenSequence
+from sql_agent.runs.checkpoints import last_checkpoint
+from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
+from sql_agent.system.tokens import bearer
 from sql_agent.training.local.trainer import PolicyTrainer
 from sql_agent.training.policy.model import load_policy
 from sql_agent.training.serving.server import ServerThread
@@ -56,19 +61,68 @@ def test_a_cheap_update_leaves_the_lower_layers_and_its_first_steps_are_smaller(
     assert max(moved.values()) == pytest.approx(1e-3, rel=0.01)  # AdamW's first step moves every weight by the rate
 
 
+@pytest.mark.parametrize("rank", [0, 2])
 def test_the_untrained_model_is_served_for_a_while_and_then_the_trained_one_again(
-    tiny_model_folder: Path, tmp_path: Path
+    rank: int, tiny_model_folder: Path, tmp_path: Path
 ) -> None:
-    settings = load_settings([f"model={tiny_model_folder}"])
+    settings = load_settings([f"model={tiny_model_folder}", f"verl.lora_rank={rank}"])
     policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
-    name, weights = next(iter(policy.model.named_parameters()))
     with torch.no_grad():
-        weights += 1.0
+        policy.model.model.norm.weight.neg_()  # the least probable token is now the most probable one
     trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, ServerThread.with_key(), bf16=False)
-    trained = weights.clone()
+
+    def said() -> str:
+        body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0}
+        service = trainer._service
+        reply = httpx.post(f"{service.base_url}/chat/completions", json=body, headers=bearer(service.api_key))
+        return str(reply.json()["choices"])
+
     try:
+        trained = said()
         with trainer.untrained():
-            assert torch.allclose(policy.model.get_parameter(name), trained - 1.0, atol=1e-5)
-        assert torch.equal(policy.model.get_parameter(name), trained)
+            assert said() != trained
+        assert said() == trained
     finally:
         trainer.close()
+
+
+def rollout(name: str) -> FinishedRollout:
+    return FinishedRollout(name, name, None, 1.0, (), (TokenSequence((1, 2, 3), (4, 5), (1, 1)),), None)
+
+
+def test_with_lora_only_adapters_move_and_a_resumed_run_goes_on_as_one_that_was_not_stopped(
+    tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    settings = load_settings([f"model={tiny_model_folder}", "verl.lora_rank=2", "train.lr=1e-2", "train.kl_coef=0.1"])
+    log = RunLog(tmp_path / "run")
+    base = load_policy(str(tiny_model_folder), cache_dir=tmp_path).model.state_dict()
+    trainer = PolicyTrainer(
+        settings, log, load_policy(str(tiny_model_folder), cache_dir=tmp_path), ServerThread.with_key(), bf16=False
+    )
+    learned: list[dict[str, torch.Tensor]] = []
+    try:
+        for _ in range(2):
+            trainer.update([rollout("a")], {"a": 1.0})
+            trainer.save()
+            learned.append(load_policy(str(last_checkpoint(log.folder)), cache_dir=tmp_path).model.state_dict())
+    finally:
+        trainer.close()
+    for name, weights in base.items():
+        assert torch.equal(weights, learned[0][name]) != ("_proj" in name), name
+    kept = load_policy(str(log.folder / "checkpoints" / "base"), cache_dir=tmp_path).model.state_dict()
+    assert all(torch.equal(weights, kept[name]) for name, weights in base.items()), (
+        "the frozen weights are as they were"
+    )
+    saved = torch.load(log.folder / "checkpoints" / "step-000002" / "optimizer.pt", weights_only=True)["state"]
+    assert {min(state["exp_avg"].shape) for state in saved.values()} == {2}, "the optimizer has adapters only"
+
+    shutil.rmtree(log.folder / "checkpoints" / "step-000002")
+    resumed = PolicyTrainer.resume(settings, log, Ui(), ServerThread.with_key())
+    try:
+        assert resumed.step == 1
+        resumed.update([rollout("a")], {"a": 1.0})
+        resumed.save()
+    finally:
+        resumed.close()
+    again = load_policy(str(last_checkpoint(log.folder)), cache_dir=tmp_path).model.state_dict()
+    assert all(torch.equal(weights, learned[1][name]) for name, weights in again.items())
