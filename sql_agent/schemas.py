@@ -147,10 +147,10 @@ class Usage(Record):
 
 
 class RewardParts(Record):
-    """The parts of a rollout's reward: `total` = `rule` + `judge`, from 0.0 to 1.1."""
+    """The parts of a rollout's reward: `total` = `rule` + `judge`, at most 1.1; below 0.0 if a wrong answer costs."""
 
     rule: float = Field(ge=0.0, le=0.1)
-    judge: float = Field(ge=0.0, le=1.0)
+    judge: float = Field(ge=-1.0, le=1.0)
     judge_name: str
     criteria: dict[str, float] = Field(default_factory=dict)
     reason: str = ""

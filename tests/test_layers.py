@@ -40,6 +40,7 @@ DISCLAIMER = re.compile(r"not medical\s+\"?\s*\"?advice|不构成医疗建议", 
 # What users read (cli, the start page), and the answers that judges are held against.
 MAY_NAME_MEDICINE = (
     "tasks/medical/",
+    "tasks/ehrsql/",
     "cli/",
     "judge_eval/labelled/",
     "judge_eval/wordings.toml",

@@ -52,11 +52,12 @@ Demonstrate = Callable[[int, Question, Task, Database, Settings], Demonstration]
 
 
 def demonstrate(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Return a demonstration of the workflow of `settings` for a question with gold SQL.
+    """Return a demonstration of the workflow of `settings` for a question with gold SQL, or of abstaining without SQL.
 
     `number` is the index of the demonstration, which selects the role and the mistake.
     """
-    shown = _DEMONSTRATE[settings.agent.workflow](number, question, task, database, settings)
+    show = _DEMONSTRATE[settings.agent.workflow] if question.statements else _abstaining
+    shown = show(number, question, task, database, settings)
     first, again, last = _THOUGHTS[question.lang]
     thoughts = [first, *[again] * (len(shown.turns) - 1)]
     if shown.has_tool:
@@ -86,7 +87,7 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
     answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
     system = task.instructions(question.lang, database, settings)
     calls = _calls(queries, max_calls)
-    return Demonstration(system, question.question, True, (*calls, DemonstratedTurn(answer)))
+    return Demonstration(system, task.question_text(question, database), True, (*calls, DemonstratedTurn(answer)))
 
 
 @dataclass(frozen=True)
@@ -135,21 +136,30 @@ def _check_rewrite(
     A rewrite corrects a failing statement, or the question's earlier statements if none of them finds anything.
     """
     lang, gold = question.lang, question.statements[-1]
-    system = task.describe(lang, database, settings)
-    opening = prompt(WRITE, lang, question=question.question, dialect=database.dialect.title)
+    system, asked = task.describe(lang, database, settings), task.question_text(question, database)
+    opening = prompt(WRITE, lang, question=asked, dialect=database.dialect.title)
     before: Sequence[tuple[str, QueryAnswer]] = ()
     if number % 2 == 0 and not task.answer_is_sql:
         result = answer_json(database.query(gold))
-        opening = prompt(ANSWER, lang, question=question.question, sql=gold, result=result)
+        opening = prompt(ANSWER, lang, question=asked, sql=gold, result=result)
         return Demonstration(system, opening, False, (DemonstratedTurn(question.full_answer),))
     searched = [(sql, database.query(sql)) for sql in question.statements[:-1]]
     if searched and not any(_finds_something(answer) for _, answer in searched):
         before = searched[-(settings.agent.max_turns - 1) :] if settings.agent.max_turns > 1 else ()
-    elif number % _REWRITE_EVERY == 1:
+    elif number % _REWRITE_EVERY == 1 and settings.agent.max_turns > 1:
         before = _failing(gold, database, number // _REWRITE_EVERY)
     reactions = [(sql, prompt(REWRITE, lang, result=answer_json(answer), feedback="")) for sql, answer in before]
     misses = [DemonstratedTurn(_fenced(sql), reaction, is_trained=False) for sql, reaction in reactions]
     return Demonstration(system, opening, False, (*misses, DemonstratedTurn(_fenced(gold))))
+
+
+def _abstaining(_number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
+    """Return a conversation in which the model replies with the refusal at once."""
+    lang, asked, reply = question.lang, task.question_text(question, database), DemonstratedTurn(question.answer)
+    if settings.agent.workflow == "react":
+        return Demonstration(task.instructions(lang, database, settings), asked, True, (reply,))
+    opening = prompt(WRITE, lang, question=asked, dialect=database.dialect.title)
+    return Demonstration(task.describe(lang, database, settings), opening, False, (reply,))
 
 
 _DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _check_rewrite}

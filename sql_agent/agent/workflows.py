@@ -34,7 +34,7 @@ async def react(session: AgentSession) -> str:
     """Let the model call the tool until it answers, and return the answer."""
     task, question = session.task, session.question
     return await session.ask(
-        [user(question.question)],
+        [user(task.question_text(question, session.database))],
         system=task.instructions(question.lang, session.database, session.settings),
         tools=[function_tool(session.tool, task.describe_tool(session.database))],
         max_turns=session.settings.agent.max_turns,
@@ -46,31 +46,35 @@ async def check_rewrite(session: AgentSession) -> str:
 
     At most `agent.max_turns` statements are written. A statement with an error or a hint is rewritten without a check,
     because the error or hint says what to change; the last statement is not checked, because it cannot be rewritten.
-    The workflow ends when a rewrite repeats the statement. A rewrite continues the conversation of the role `write`, so
-    that both are one training sequence. The answer is the statement, or, if the task does not want SQL, the text that
-    the role `answer` writes from the result.
+    If the task has no checks, a statement with rows is final, and any other is rewritten. The workflow also ends when a
+    rewrite repeats the statement, or when the model abstains. A rewrite continues the conversation of the role `write`,
+    so that both are one training sequence. The answer is the statement, or, if the task does not want SQL, the text
+    that the role `answer` writes from the result.
     """
-    question, lang = session.question.question, session.question.lang
-    system = session.task.describe(lang, session.database, session.settings)
+    task, lang = session.task, session.question.lang
+    question = task.question_text(session.question, session.database)
+    system = task.describe(lang, session.database, session.settings)
     messages = [user(prompt(WRITE, lang, question=question, dialect=session.database.dialect.title))]
     role, statements, sql = WRITE, session.settings.agent.max_turns, ""
     for left in range(statements - 1, -1, -1):
         reply = await session.ask(messages, system=system, role=role)
         before, sql = sql, statement_in(reply)
-        if role == REWRITE and sql == before:
+        if (role == REWRITE and sql == before) or (task.answer_is_sql and task.abstains(sql, lang)):
             break
         result = await session.tool(sql)
         if not left:
             break
         answer, feedback = session.tool.calls[-1].answer, ""
-        if answer.status == "ok" and answer.hint is None:
+        if answer.count and not task.checks_results:
+            break
+        if task.checks_results and answer.status == "ok" and answer.hint is None:
             checked = prompt(CHECK, lang, question=question, sql=sql, result=result)
             feedback = await _check(session, checked, system)
             if approves(feedback):
                 break
         messages += [assistant(reply), user(prompt(REWRITE, lang, result=result, feedback=feedback))]
         role = REWRITE
-    if session.task.answer_is_sql:
+    if task.answer_is_sql:
         return sql
     return await session.ask(
         [user(prompt(ANSWER, lang, question=question, sql=sql, result=result))], system=system, role=ANSWER

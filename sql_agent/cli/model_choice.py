@@ -21,6 +21,7 @@ from sql_agent.runs.checkpoints import checkpoints_by_step, last_checkpoint, ste
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import is_run, settings_of_run
 from sql_agent.system.runtime import slow_imports
+from sql_agent.tasks.task import default_settings
 
 _EMBEDDED = 134_515_008  # parameters of SmolLM2-135M
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -157,7 +158,9 @@ def _gpu_share(settings: Settings) -> float | None:
 
 
 def _untrained(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any]) -> ChosenModel:
-    settings = load_settings(overrides, flags=dict(flags) | ({"model": named} if named else {}))
+    flags = dict(flags) | ({"model": named} if named else {})
+    task = load_settings(overrides, flags=flags).task
+    settings = load_settings(overrides, flags=flags, defaults=default_settings(task))
     if remote := remote_endpoint(settings, settings.model or None):
         return ChosenModel(remote.model, settings, remote)
     if named and not Path(named).exists() and not is_hub_id(named):

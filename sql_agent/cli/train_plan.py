@@ -27,7 +27,7 @@ from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.runs.resume import settings_to_resume
 from sql_agent.schemas import Question
-from sql_agent.tasks.task import DESCRIBED, Task, given_source, load_task
+from sql_agent.tasks.task import DESCRIBED, Task, default_settings, given_source, load_task
 from sql_agent.training import local
 from sql_agent.training.serving.template_check import tool_format_of
 from sql_agent.training.verl.config import defaults as verl_defaults
@@ -91,10 +91,11 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
         return settings_to_resume(sources), sources
     given = merge(sources)
     backend = "local" if arguments.dev else chosen_backend(given)
-    defaults: list[Path] = []
+    defaults = default_settings(given.task)
     preset: dict[str, Any] = {"train.steps": CI_STEPS} if arguments.ci else {}
     if backend == "verl":
-        defaults = verl_defaults(given.task, npu=trains_on_npu(given))
+        general, *recipes = verl_defaults(given.task, npu=trains_on_npu(given))
+        defaults = [general, *defaults, *recipes]
     elif arguments.ci_fast:
         preset["data.natural_questions"] = 0  # on a CPU, natural questions take longer than the training step
     if backend == "local" and (arguments.ci or arguments.ci_fast) and _is_recipe_run(given):

@@ -86,7 +86,7 @@ class DataSettings(Section):
 
 
 class SpiderSettings(Section):
-    """The task `spider`: questions about SQLite databases, answered with SQL and graded by the result of the SQL."""
+    """The tasks `spider` and `ehrsql`: questions about SQLite databases, answered with SQL, graded by its result."""
 
     data_dir: Path | None = Field(
         None, description="folder with database/NAME/NAME.sqlite and the questions, JSON or parquet, in Spider's layout"
@@ -109,6 +109,11 @@ class SpiderSettings(Section):
     partial_credit: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
         0.0,
         description="reward of a wrong result with exactly the gold cells; other results get this times their cell F1",
+    )
+    penalty: Share = Field(
+        0.0,
+        description="taken from the reward of a wrong answer, so that abstaining, which earns 0, is better than to "
+        "guess",
     )
     deadline_s: Seconds = Field(10.0, description="seconds that a statement may run in the comparison")
 
@@ -349,7 +354,9 @@ class Settings(Section):
     lang: Lang = Field(
         "en", description="language of the natural questions and of the sample database (used if no database is given)"
     )
-    task: str = Field("medical", description="medical, spider, NAME.toml, or package.module:NAME for your own Task")
+    task: str = Field(
+        "medical", description="medical, spider, ehrsql, NAME.toml, or package.module:NAME for your own Task"
+    )
     model: str = Field("", description="Hugging Face folder or id; empty: the embedded SmolLM2-135M-Instruct")
     backend: Literal["auto", "local", "verl"] = Field(
         "auto", description="where to train; auto: verl if it is installed and a GPU is there, else local"

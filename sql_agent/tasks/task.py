@@ -28,11 +28,15 @@ from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import judge_from_settings
-from sql_agent.reward.judges.items import Words
+from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.reward.scoring import rule_reward
 from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
 
-BUILT_IN = {"medical": "sql_agent.tasks.medical.medical_task:TASK", "spider": "sql_agent.tasks.spider.spider_task:TASK"}
+BUILT_IN = {
+    "medical": "sql_agent.tasks.medical.medical_task:TASK",
+    "spider": "sql_agent.tasks.spider.spider_task:TASK",
+    "ehrsql": "sql_agent.tasks.ehrsql.ehrsql_task:TASK",
+}
 DESCRIBED = ".toml"  # how the name of a task ends that is described in a file: data, no code
 
 Split = Literal["train", "val", "test"]
@@ -62,7 +66,9 @@ class Task:
     disclaimer         last line of a command's output and first line of a page
     describe           system prompt of a workflow's roles: a description of the database
     instructions       system prompt of the workflow react: the same description, and how to answer
+    question_text      the question as the model reads it, such as with values that the question names
     answer_is_sql      whether the answer to a question is a SQL statement, not the result of the statement
+    checks_results     whether the workflow check-rewrite lets the model check a result with rows
     default_database   database file to use when the settings name none
     default_questions  question file of a split to use when the settings name none
     named_database     database file of a name in `Question.database`; raises DataError for an unknown name
@@ -91,7 +97,9 @@ class Task:
     prepare: Callable[[Settings, Callable[[str], None]], None]
     prepare_database: Callable[[Settings, Callable[[str], None]], None] = lambda _settings, _say: None
     named_database: Callable[[Settings, str], Path] = no_named_database
+    question_text: Callable[[Question, Database], str] = lambda question, _database: question.question
     answer_is_sql: bool = False
+    checks_results: bool = True
     read_questions: Callable[[Path, ColumnMapping | None], list[Question]] = load_questions
     of_split: Callable[[Settings, Split, Sequence[Question]], Sequence[Question]] = lambda _s, _split, asked: asked
     natural_questions: Callable[[Lang], Sequence[Question]] = lambda _lang: ()
@@ -100,6 +108,10 @@ class Task:
     make_judge: JudgeFactory = judge_from_settings
     rule: Callable[[Sequence[QueryCall]], float] = rule_reward
     metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]] = lambda _records: {}
+
+    def abstains(self, answer: str, lang: Lang) -> bool:
+        """Return whether `answer` is a refusal of the task and nothing else."""
+        return Reader(self.words[lang]).is_refusal(answer)
 
     def describe_tool(self, database: Database) -> str:
         """Return the description of the tool that queries `database`."""
@@ -237,6 +249,12 @@ def load_task(name: str) -> Task:
             f"{module_name} has no task {attribute}", hint=f"the module has {', '.join(found) or 'no Task'}"
         )
     return task
+
+
+def default_settings(task_name: str) -> list[Path]:
+    """Return the files with default settings of a built-in task: none or one."""
+    path = Path(__file__).with_name(task_name) / "defaults.toml"
+    return [path] if task_name in BUILT_IN and path.exists() else []
 
 
 def database_digest(task: Task, settings: Settings) -> str | None:

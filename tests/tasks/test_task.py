@@ -243,8 +243,8 @@ def test_a_task_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("medicine", "use medical, spider, NAME.toml of `sql-agent init`, or package.module:NAME"),
-        ("", "use medical, spider, NAME.toml of `sql-agent init`, or package.module:NAME"),
+        ("medicine", "use medical, spider, ehrsql, NAME.toml of `sql-agent init`, or package.module:NAME"),
+        ("", "use medical, spider, ehrsql, NAME.toml of `sql-agent init`, or package.module:NAME"),
         ("tests.support.library", "package.module:NAME"),
         ("../library:TASK", "package.module:NAME"),
         ("no.such.module:TASK", "No module named 'no'"),

@@ -26,12 +26,13 @@ class JudgeCase(Record):
 
 
 class Verdict(Record):
-    """A judge's score (0.0–1.0), the criteria behind it, the reason in one sentence, and the tokens and cost spent.
+    """A judge's score, the criteria behind it, the reason in one sentence, and the tokens and cost spent.
 
-    A criterion is in 0.0–1.0. A criterion that only subtracts points, such as safety, is in -1.0–0.0.
+    The score is in 0.0–1.0, or below 0.0 (to -1.0) in a task in which a wrong answer is worse than none. A criterion is
+    in 0.0–1.0. A criterion that only subtracts points, such as safety, is in -1.0–0.0.
     """
 
-    score: float = Field(ge=0.0, le=1.0)
+    score: float = Field(ge=-1.0, le=1.0)
     criteria: dict[str, float] = Field(default_factory=dict)
     reason: str = ""
     usage: Usage = Usage()

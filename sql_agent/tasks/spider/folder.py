@@ -31,7 +31,7 @@ def data_dir(settings: Settings) -> Path:
     """Return `spider.data_dir`. Raises ConfigError when it is not set, or not a folder."""
     folder = settings.spider.data_dir
     if folder is None:
-        raise ConfigError("the task spider has no data", hint=f"give --data-dir DIR: {LAYOUT}")
+        raise ConfigError(f"the task {settings.task} has no data", hint=f"give --data-dir DIR: {LAYOUT}")
     if not folder.is_dir():
         raise ConfigError(f"spider.data_dir={folder} is not a folder", hint=f"give {LAYOUT}")
     return folder

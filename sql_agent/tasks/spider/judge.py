@@ -9,10 +9,11 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
@@ -29,7 +30,7 @@ from sql_agent.reward.execution_match import (
     results_match,
     statement_in,
 )
-from sql_agent.reward.judges.items import Words
+from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.schemas import Lang, QueryLimits, Question
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.spider.folder import SCHEMA, database_variants, default_database, named_database
@@ -42,17 +43,32 @@ _OPEN_DATABASES = 16
 _THREADS = 4
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """How a data set's evaluator compares results.
+
+    `rules` names the rules and their version. `as_run` returns the statement that is run in place of a statement.
+    `equal` compares the gold result with the found one, given the gold statement.
+    """
+
+    rules: str
+    as_run: Callable[[str], str]
+    equal: Callable[[Sequence[ResultRow], Sequence[ResultRow], str], bool]
+
+
 class ExecutionJudge:
     """Scores 1.0 if statement and gold statement have equal results in every variant of the database, else less.
 
-    The score of a wrong result is 0.0 without `spider.partial_credit`. The statement runs again, with larger limits
-    than in the tool, unless the agent already received the whole result.
+    The score of a wrong result is 0.0 without `spider.partial_credit` and `spider.penalty`. Where a question has no
+    gold statement, the right answer is a refusal of `words`, which scores 0.0 elsewhere. The statement runs again, with
+    larger limits than in the tool, unless the agent already received the whole result.
     """
 
     name = "execution"
 
-    def __init__(self, settings: Settings) -> None:
-        self._all_settings, self._settings = settings, settings.spider
+    def __init__(self, settings: Settings, words: Mapping[Lang, Words], comparison: Comparison) -> None:
+        self._all_settings, self._settings, self._comparison = settings, settings.spider, comparison
+        self._readers = {lang: Reader(of_lang) for lang, of_lang in words.items()}
         limits = QueryLimits(deadline_s=self._settings.deadline_s, max_rows=_MAX_ROWS, max_chars=_MAX_CHARS)
         self._databases = DatabasePool(lambda path: open_database(str(path), SCHEMA, limits), keep=_OPEN_DATABASES)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="compare")
@@ -62,44 +78,53 @@ class ExecutionJudge:
     def identity(self) -> str:
         """The judge's name and comparison rules. Evaluations with different identities are never compared."""
         s = self._settings
-        return f"execution/1:{s.match}:distinct={s.keep_distinct}:partial={s.partial_credit:g}"
+        penalty = f":penalty={s.penalty:g}" if s.penalty else ""
+        return f"{self._comparison.rules}:partial={s.partial_credit:g}{penalty}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
         """Compare the results. Raises JudgeError when the gold statement fails or the database file was changed."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._grade, case)
 
     def _grade(self, case: JudgeCase) -> Verdict:
-        gold_sql, sql = case.question.sql or "", statement_in(case.answer)
+        gold_sql, sql = case.question.sql, statement_in(case.answer)
+        if self._readers[case.question.lang].is_refusal(sql):
+            score, reason = (1.0, "rightly") if gold_sql is None else (0.0, "but the database has the answer")
+            return Verdict(score=score, reason=f"abstained, {reason}")
+        if gold_sql is None:
+            return self._wrong("the database does not have the answer")
         if not sql:
-            return Verdict(score=0.0, reason="there is no statement")
+            return self._wrong("there is no statement")
         name, settings = case.question.database, self._all_settings
         paths = database_variants(default_database(settings) if name is None else named_database(settings, name))
         compared = [self._compare(path, gold_sql, sql, case if path == paths[0] else None) for path in paths]
         if wrong := [verdict for verdict, _ in compared if verdict.score < 1.0]:
             return min(wrong, key=lambda verdict: verdict.score)
         if self._settings.match == "strict" and not any(has_rows for _, has_rows in compared):
-            return Verdict(score=0.0, reason="both results are empty, which proves nothing")
+            return self._wrong("both results are empty, which proves nothing")
         return Verdict(score=1.0, reason="the results are equal")
 
     def _compare(self, path: Path, gold_sql: str, sql: str, case: JudgeCase | None) -> tuple[Verdict, bool]:
         """Return the verdict on one database file, and whether the gold statement returns rows from it."""
-        keep = self._settings.keep_distinct
+        as_run = self._comparison.as_run
         try:
-            gold = self._gold(path, comparable(gold_sql, keep_distinct=keep), self._settings.deadline_s)
+            gold = self._gold(path, as_run(gold_sql), self._settings.deadline_s)
         except sqlite3.Error as error:
             raise JudgeError(
                 f"the gold statement {gold_sql!r} fails in {path}: {error}",
                 hint="correct the gold statement, or raise spider.deadline_s",
             ) from error
-        asked = comparable(sql, keep_distinct=keep)
+        asked = as_run(sql)
         known = _known_rows(asked, case) if case else None
         found = self._rows(path, asked) if known is None else known
         if isinstance(found, str):
-            return Verdict(score=0.0, reason=found), bool(gold)
-        if results_match(gold, found, ordered=is_ordered(gold_sql)):
+            return self._wrong(found), bool(gold)
+        if self._comparison.equal(gold, found, gold_sql):
             return Verdict(score=1.0, reason=""), bool(gold)
         reason = f"the gold statement returns {_size(gold)}, this one {_size(found)}"
-        return Verdict(score=self._settings.partial_credit * cell_overlap(gold, found), reason=reason), bool(gold)
+        return self._wrong(reason, self._settings.partial_credit * cell_overlap(gold, found)), bool(gold)
+
+    def _wrong(self, reason: str, credit: float = 0.0) -> Verdict:
+        return Verdict(score=credit - self._settings.penalty, reason=reason)
 
     def _rows(self, path: Path, sql: str) -> list[ResultRow] | str:
         """Return the whole result of a statement, or its error. Raises JudgeError if the database file was changed."""
@@ -112,9 +137,15 @@ class ExecutionJudge:
         return "the result is too large to be compared" if answer.truncated else list(answer.records)
 
 
-def make_judge(settings: Settings, _words: Mapping[Lang, Words], *, alone: bool = False) -> ExecutionJudge:
+def make_judge(settings: Settings, words: Mapping[Lang, Words], *, alone: bool = False) -> ExecutionJudge:
     """Return the execution judge; `judge.name` is ignored, because only the result shows if a statement is right."""
-    return ExecutionJudge(settings)
+    spider = settings.spider
+    public = Comparison(
+        rules=f"execution/1:{spider.match}:distinct={spider.keep_distinct}",
+        as_run=partial(comparable, keep_distinct=spider.keep_distinct),
+        equal=lambda gold, found, sql: results_match(gold, found, ordered=is_ordered(sql)),
+    )
+    return ExecutionJudge(settings, words, public)
 
 
 def run_gold(path: Path, sql: str, deadline_s: float) -> list[ResultRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,14 @@ _COLUMNS = ("db_id", "question", "query")
 _AGGREGATES = frozenset({"max", "min", "count", "sum", "avg"})
 
 
-def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Question]:
+def read_questions(
+    path: Path, mapping: ColumnMapping | None = None, *, kind: Callable[[str, str], str] | None = None
+) -> list[Question]:
     """Read a JSON or parquet file in Spider's format, or a question file in our own formats.
 
-    `task_type` is the question's hardness, `database` its db_id, the answer its gold statement; the id consists of the
-    file's name and the question's index from 0, as in "dev-7". Raises DataError for a missing or wrong value.
+    `task_type` is what `kind` returns for question and gold statement, by default the statement's hardness. `database`
+    is the db_id, the answer the gold statement. A question without an id gets one of the file's name and its index from
+    0, as in "dev-7". Raises DataError for a missing or wrong value.
     """
     if mapping is not None or path.suffix not in {".json", ".parquet"}:
         return load_questions(path, mapping)
@@ -38,7 +41,8 @@ def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Que
         return load_questions(path)
     if not rows:
         raise DataError(f"{path} contains no question", hint=f"each question needs {', '.join(_COLUMNS)}")
-    return [_question(row, number, path) for number, row in enumerate(rows)]
+    kind = kind or (lambda _text, gold: hardness(gold))
+    return [_question(row, number, path, kind) for number, row in enumerate(rows)]
 
 
 def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> list[Question]:
@@ -46,15 +50,15 @@ def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> l
 
     Of the training file, the questions about held-out databases are the validation; of any other file, all questions
     are returned. A question is left out if its gold statement fails, and for training also if the gold statement
-    returns no row, because then any statement without rows would be right.
+    returns no row, because then any statement without rows would be right. A question without a gold statement stays.
     """
     held_out = set(held_out_databases(settings))
     if split != "train" and default_questions(settings, split) != default_questions(settings, "train"):
         chosen = list(questions)
     else:
         chosen = [q for q in questions if (q.database in held_out) is (split != "train")]
-    counts = gold_row_counts(settings, chosen)
-    return [q for q in chosen if (counts[q.id] if split == "train" else counts[q.id] is not None)]
+    counts = gold_row_counts(settings, [q for q in chosen if q.sql is not None])
+    return [q for q in chosen if q.sql is None or (counts[q.id] if split == "train" else counts[q.id] is not None)]
 
 
 def held_out_databases(settings: Settings) -> list[str]:
@@ -77,7 +81,7 @@ def held_out_databases(settings: Settings) -> list[str]:
     return sorted(random.Random(settings.spider.val_seed).sample(names, count))
 
 
-def _question(row: Mapping[str, Any], number: int, path: Path) -> Question:
+def _question(row: Mapping[str, Any], number: int, path: Path, kind: Callable[[str, str], str]) -> Question:
     for column in _COLUMNS:
         if not isinstance(row.get(column), str) or not row[column].strip():
             raise DataError(
@@ -85,13 +89,13 @@ def _question(row: Mapping[str, Any], number: int, path: Path) -> Question:
                 hint=f"each question needs {', '.join(_COLUMNS)}",
             )
         check_text(row[column], f"{path}, question {number}, {column}")
-    gold = row["query"].strip().rstrip(";").strip()
+    gold, text = row["query"].strip().rstrip(";").strip(), row["question"].strip()
     return Question(
-        id=f"{path.stem}-{number}",
-        question=row["question"].strip(),
+        id=str(row.get("id") or f"{path.stem}-{number}"),
+        question=text,
         answer=gold,
         sql=gold,
-        task_type=hardness(gold),
+        task_type=kind(text, gold),
         database=row["db_id"],
     )
 

@@ -126,12 +126,12 @@ def _shown(name: str) -> str:
 
 def describe(_lang: Lang, database: Database, settings: Settings) -> str:
     """Return the system prompt of the workflow check-rewrite: the tables of the database."""
-    return _filled("describe.txt", database, settings)
+    return with_tables(_prompt("describe.txt"), database, settings)
 
 
 def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
     """Return the system prompt of the workflow react: the tables, and how to answer."""
-    return _filled("react.txt", database, settings)
+    return with_tables(_prompt("react.txt"), database, settings)
 
 
 def prepare(settings: Settings, say: Callable[[str], None]) -> None:
@@ -151,14 +151,19 @@ def no_rule(_calls: Sequence[QueryCall]) -> float:
     return 0.0
 
 
-def _filled(prompt: str, database: Database, settings: Settings) -> str:
+def with_tables(template: str, database: Database, settings: Settings) -> str:
+    """Return `template` with the schema of `database` in place of {tables}. Raises ConfigError without a file."""
     spider = settings.spider
+    path = sqlite_file(database)
+    tables = schema_text(path, max_chars=spider.schema_chars, values=spider.schema_values)
+    return template.replace("{tables}", tables).strip()
+
+
+def sqlite_file(database: Database) -> Path:
+    """Return the file of `database`. Raises ConfigError for a database on a server."""
     if not isinstance(database.source, Path):
-        raise ConfigError(
-            f"the task spider queries SQLite files, not {database.source}", hint="leave DATABASE_URL empty"
-        )
-    tables = schema_text(database.source, max_chars=spider.schema_chars, values=spider.schema_values)
-    return _prompt(prompt).replace("{tables}", tables).strip()
+        raise ConfigError(f"the task queries SQLite files, not {database.source}", hint="leave DATABASE_URL empty")
+    return database.source
 
 
 @cache

@@ -139,8 +139,9 @@ def _examples(
 
     Raises DataError when no question has SQL.
     """
-    with_sql = [q for q in answers_to_demonstrate(questions, settings, task, databases) if q.statements]
-    if not with_sql:
+    answered = answers_to_demonstrate(questions, settings, task, databases)
+    shown_questions = [q for q in answered if q.statements or (task.answer_is_sql and task.abstains(q.answer, q.lang))]
+    if not any(question.statements for question in shown_questions):
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id, settings.agent.tool_format)
 
@@ -150,7 +151,7 @@ def _examples(
 
     # Threads run in parallel here, because other processes run the SQL statements.
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
-        chosen = _choose(with_sql, settings.sft, settings.seed)
+        chosen = _choose(shown_questions, settings.sft, settings.seed)
         shown = threads.map(show, range(len(chosen)), chosen)
         thinking = settings.agent.enable_thinking
         return [example(demonstration, tool, encoder, thinking=thinking) for demonstration, tool in shown]

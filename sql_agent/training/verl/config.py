@@ -19,7 +19,7 @@ _HERE = "sql_agent.training.verl"
 PACKED_ATTENTION = "torch_varlen"  # the name in policy/attention.py, which imports torch
 GRPO = Path(__file__).with_name("grpo.toml")
 _NPU = Path(__file__).with_name("npu.toml")
-_RECIPES = {"spider": Path(__file__).with_name("spider.toml")}
+_RECIPES = {name: Path(__file__).with_name(f"{name}.toml") for name in ("spider", "ehrsql")}
 
 # The keys are the GPU's memory in GB. The values are vLLM's share of the memory, the maximum number of tokens in one
 # forward and backward pass, which stores the logits (tokens x vocabulary) several times, and whether to use gradient

@@ -17,7 +17,6 @@ from sql_agent.errors import ConfigError, DataError, JudgeError
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.execution_match import statement_in
 from sql_agent.schemas import QueryCall, Question
-from sql_agent.tasks.spider.judge import make_judge
 from sql_agent.tasks.spider.questions import read_questions
 from sql_agent.tasks.spider.spider_task import CUT, schema_text
 from sql_agent.tasks.task import load_task
@@ -145,7 +144,7 @@ async def test_an_answer_is_graded_by_its_whole_result(data: Path) -> None:
 
 
 async def test_a_database_that_changed_meanwhile_is_no_fault_of_the_statement(data: Path) -> None:
-    judge = make_judge(settings_of(data), {})
+    judge = TASK.judge(settings_of(data))
     question = read_questions(data / "train_spider.json")[0]  # how many trees are there
     case = JudgeCase(question=question, answer="SELECT 4", calls=())
     assert (await judge.grade(case)).score == 1.0

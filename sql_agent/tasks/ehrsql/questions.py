@@ -1,0 +1,82 @@
+"""Read the questions of EHRSQL, and make up unanswerable ones for training, which has too few."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+
+from sql_agent.config.settings import Settings
+from sql_agent.database.sqlite.opening import read_only_connection
+from sql_agent.questions.question_columns import ColumnMapping
+from sql_agent.schemas import Question
+from sql_agent.tasks.spider import questions as spider
+from sql_agent.tasks.spider.folder import default_database
+
+REFUSAL = "null"
+UNANSWERABLE, NO_SUCH_PATIENT = "unanswerable", "unanswerable: names a patient"
+
+_ANSWERABLE_EACH = 4  # answerable training questions for each unanswerable one, as in the data's other splits
+_PATIENT = re.compile(r"\b(?:patient|subject|stay|icustay|hadm)(?: id)? #?\d+", re.IGNORECASE)
+_TABLE = re.compile(r"\b(?:FROM|JOIN) +([a-z_]+)")
+_OF_NO_EVENT = re.compile(r"d_|patients|admissions|icustays")
+_ROUNDS = 50  # through all templates
+# What a {name} in a template stands for: values of the database.
+_SLOTS = {
+    "patient": "SELECT subject_id FROM patients",
+    "drug": "SELECT DISTINCT drug FROM prescriptions",
+    "diagnosis": "SELECT long_title FROM d_icd_diagnoses WHERE icd_code IN (SELECT icd_code FROM diagnoses_icd)",
+    "procedure": "SELECT long_title FROM d_icd_procedures WHERE icd_code IN (SELECT icd_code FROM procedures_icd)",
+    "lab": "SELECT label FROM d_labitems WHERE itemid IN (SELECT itemid FROM labevents)",
+}
+
+
+def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Question]:
+    """Read a file in the format of Spider with the gold statement `null` where the database has no answer.
+
+    Such a question has no SQL, the answer `null`, and the type UNANSWERABLE, or NO_SUCH_PATIENT if it names a patient:
+    in EHRSQL, exactly the patients of unanswerable questions do not exist. The type of any other question is the table
+    of the events that it asks about.
+    """
+    questions = spider.read_questions(path, mapping, kind=_kind)
+    return [q.model_copy(update={"sql": None}) if q.sql == REFUSAL else q for q in questions]
+
+
+def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> list[Question]:
+    """Return the questions of `split` as Spider's task does; those of training with more unanswerable ones."""
+    chosen = spider.of_split(settings, split, questions)
+    return [*chosen, *_made_up(settings, chosen)] if split == "train" else chosen
+
+
+def _kind(question: str, gold: str) -> str:
+    if gold == REFUSAL:
+        return NO_SUCH_PATIENT if _PATIENT.search(question) else UNANSWERABLE
+    tables: list[str] = _TABLE.findall(gold) or [""]
+    return next((table for table in tables if not _OF_NO_EVENT.match(table)), tables[0])
+
+
+def _made_up(settings: Settings, questions: Sequence[Question]) -> Iterator[Question]:
+    """Yield unanswerable questions from templates, until a fifth of all questions is unanswerable."""
+    answerable = sum(question.sql is not None for question in questions)
+    wanted = answerable // _ANSWERABLE_EACH - (len(questions) - answerable)
+    values, rng, known = _slot_values(default_database(settings)), random.Random(0), {q.question for q in questions}
+    templates = files("sql_agent.tasks.ehrsql").joinpath("prompts", "unanswerable.txt").read_text("utf-8").splitlines()
+    name = next((question.database for question in questions), None)
+    number = 0
+    for template in templates * _ROUNDS:
+        text = template.format_map({slot: rng.choice(found) for slot, found in values.items() if found})
+        if number >= wanted:
+            return
+        if text in known:
+            continue
+        known.add(text)
+        number += 1
+        yield Question(id=f"made-up-{number}", question=text, answer=REFUSAL, task_type=UNANSWERABLE, database=name)
+
+
+def _slot_values(path: Path) -> Mapping[str, Sequence[str]]:
+    with closing(read_only_connection(path)) as connection:
+        return {slot: sorted(str(value) for (value,) in connection.execute(sql)) for slot, sql in _SLOTS.items()}
