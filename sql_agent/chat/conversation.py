@@ -84,7 +84,8 @@ class QueryAnswered(NamedTuple):
 class Answered(NamedTuple):
     """Reports the answer ("" if there is none), the outcome of the rollout, and the cells that contain the answer.
 
-    `unreadable` is a malformed tool call that the model wrote in place of an answer.
+    `unreadable` is a malformed tool call that the model wrote in place of an answer. `thoughts` are the texts that a
+    thinking model wrote before its replies, in order.
     """
 
     question: Question
@@ -94,6 +95,7 @@ class Answered(NamedTuple):
     sources: tuple[AnswerSource, ...]
     seconds: float
     unreadable: str = ""
+    thoughts: tuple[str, ...] = ()
 
 
 class Failed(NamedTuple):
@@ -186,7 +188,8 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
     unreadable = record.answer if record.outcome is Outcome.MALFORMED_CALL else ""
     answer = "" if unreadable else record.answer
     sources = sources_of(answer, question.question, calls)
-    return Answered(question, answer, record.outcome, calls, sources, record.seconds, unreadable)
+    thoughts = tuple(reply.reasoning for reply in record.replies if reply.reasoning)
+    return Answered(question, answer, record.outcome, calls, sources, record.seconds, unreadable, thoughts)
 
 
 class _Observer:

@@ -41,6 +41,7 @@ _HELP = (
     ("/sql STATEMENT", "run a statement of your own; a correction may come from its rows"),
     ("/up [N], /down [N]", "rate the last answer, or that of model N, as right or wrong"),
     ("/correct FACTS", "give the right answer: only the facts, separated by ;"),
+    ("/thoughts", "show what a thinking model wrote before the replies of the last answers"),
     ("/undo", "withdraw the ratings of the last answers"),
     ("/quit", "end; Ctrl-D or Ctrl-C twice do the same"),
 )
@@ -65,6 +66,7 @@ class Terminal:
             "/up": lambda rest: self._rate("up", rest),
             "/down": lambda rest: self._rate("down", rest),
             "/correct": self._correct,
+            "/thoughts": self._show_thoughts,
             "/undo": lambda _: self._rate("withdrawn", "", all_of_them=True),
         }
 
@@ -132,6 +134,8 @@ class Terminal:
             show_field(console, "It wrote", answered.unreadable)
         if answered.answer:
             show_field(console, "Sources", _sources_text(answered.sources))
+        if answered.thoughts:
+            show_field(console, "Thoughts", f"{len(answered.thoughts)}; /thoughts shows them")
 
     def _show_side_by_side(self) -> None:
         if self._ui.console.width < _NARROWEST:
@@ -174,6 +178,13 @@ class Terminal:
         self._last = [(model, with_call(answered, call)) for model, answered in self._last]
         show_query(len(self._last[0][1].calls), rest, self._ui.console)
         show_result(call.answer, self._ui.console)
+
+    def _show_thoughts(self, _rest: str) -> None:
+        thoughts = [(model.name, thought) for model, answered in self._last for thought in answered.thoughts]
+        if not thoughts:
+            raise ConfigError("the last answers have no thoughts", hint="ask a model that thinks; see agent.thinking")
+        for name, thought in thoughts:
+            show_field(self._ui.console, "Thought", f"{name}: {thought}" if len(self._last) > 1 else thought)
 
     def _list(self, _rest: str) -> None:
         for name in self._known:

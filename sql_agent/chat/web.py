@@ -148,6 +148,7 @@ class ChatPage:
                     id=key,
                     answer=event.answer,
                     unreadable=event.unreadable,
+                    thoughts=event.thoughts,
                     outcome=event.outcome,
                     seconds=event.seconds,
                     sources=[source.model_dump() for source in event.sources],

@@ -100,6 +100,18 @@ def test_a_question_shows_each_query_its_rows_and_the_answer_with_its_source(tab
 
 
 @needs_chromium
+def test_what_a_model_thinks_is_folded_away(tab: Tab, server: QuestionServer) -> None:
+    server.thoughts[QUESTION] = f"The question is about the form. {MARKUP}"
+    ask(tab, QUESTION)
+    tab.wait("document.querySelector('.answer')")
+    server.thoughts.clear()
+    assert tab.value("document.querySelector('.thoughts').open") is False
+    tab.click(".thoughts summary")
+    assert tab.text(".thoughts summary") == "2 thoughts", "before the query and before the answer"
+    assert f"about the form. {MARKUP}" in tab.text(".thoughts pre")
+
+
+@needs_chromium
 def test_two_models_answer_side_by_side_are_rated_and_corrected(tab: Tab, kept: Path) -> None:
     tab.choose("#beside", "old")
     ask(tab, QUESTION)

@@ -70,6 +70,17 @@ def test_a_statement_of_a_person_corrects_an_answer_and_a_follow_up_has_its_ques
     assert row["question"] == f"{QUESTION}\nAnd now?"
 
 
+def test_what_a_model_thinks_is_counted_and_shown_on_demand(
+    server: QuestionServer, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.thoughts[QUESTION] = "The question is about the form."
+    typed(monkeypatch, "/thoughts", QUESTION, "/thoughts")
+    assert main(["new", *arguments]) == 0
+    before, after = capsys.readouterr().out.split("/thoughts shows them")
+    assert "the last answers have no thoughts" in before and "about the form" not in before
+    assert after.count("Thought    The question is about the form.") == 2
+
+
 def test_queries_rows_answers_and_sources_are_shown_and_ratings_kept(
     server: QuestionServer,
     arguments: list[str],

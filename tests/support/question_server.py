@@ -18,12 +18,14 @@ from tests.support.judge_server import completion
 class QuestionServer(ThreadingHTTPServer):
     """`knows` gives by model and question the SQL and the answer; to others a model answers "no idea", unasked.
 
+    `thoughts` gives by question what a model thinks before each reply.
     The first `failing[question]` requests of a question get status 500. `delay_s` passes before each reply.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.knows: dict[tuple[str, str], tuple[str, str]] = {}
+        self.thoughts: dict[str, str] = {}
         self.failing: Counter[str] = Counter()
         self.asked: Counter[str] = Counter()
         self.delay_s = 0.0
@@ -40,10 +42,11 @@ class QuestionServer(ThreadingHTTPServer):
             self.failing[question] -= 1
             return None
         sql, answer = self.knows.get((body["model"], question), ("", "no idea"))
-        if sql and messages[-1]["role"] == "user":
-            return tool_call(sql)
-        self.asked[question] += 1
-        return completion(answer)
+        calls = sql and messages[-1]["role"] == "user"
+        self.asked[question] += not calls
+        reply = tool_call(sql) if calls else completion(answer)
+        reply["choices"][0]["message"]["reasoning_content"] = self.thoughts.get(question)
+        return reply
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -31,6 +31,7 @@ function answerView(reply, texts, messages) {
   return el("section", {}, el("p.answer", {}, reply.answer ? marked(reply.answer, texts) : t("(none)")),
     reply.outcome !== "answered" ? el("p.bad", {}, t(messages[reply.outcome])) : null,
     reply.unreadable ? el("details", {}, el("summary", {}, t("what the model wrote")), el("pre.raw", {}, reply.unreadable)) : null,
+    reply.thoughts.length ? el("details.thoughts", {}, el("summary", {}, counted(reply.thoughts.length, "{n} thoughts")), reply.thoughts.map(thought => el("pre.raw.note", {}, thought))) : null,
     sources.length ? el("ul.sources", { ariaLabel: t("Sources") }, sources) : reply.answer ? el("p.note", {}, t("No row contains a text of the answer.")) : null);
 }
 
