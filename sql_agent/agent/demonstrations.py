@@ -6,19 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sql_agent.agent.mistakes import mistakes
+from sql_agent.agent.thoughts import answer_thought, query_thoughts, refusal_thought
 from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
-from sql_agent.schemas import Lang, QueryAnswer, Question
+from sql_agent.schemas import QueryAnswer, Question
 from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
-# The thoughts in a demonstration: before the first statement, before each further statement, before the answer.
-_THOUGHTS: Mapping[Lang, tuple[str, str, str]] = {
-    "en": ("I look this up in the database.", "That does not settle it. I query again.", "Now I can answer."),
-    "zh": ("先查数据库。", "还没有查清，再查一次。", "可以回答了。"),
-}
 _MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
 
 
@@ -57,13 +53,7 @@ def demonstrate(number: int, question: Question, task: Task, database: Database,
     `number` is the index of the demonstration, which selects the role and the mistake.
     """
     show = _DEMONSTRATE[settings.agent.workflow] if question.statements else _abstaining
-    shown = show(number, question, task, database, settings)
-    first, again, last = _THOUGHTS[question.lang]
-    thoughts = [first, *[again] * (len(shown.turns) - 1)]
-    if shown.has_tool:
-        thoughts[-1] = last
-    turns = zip(shown.turns, thoughts, strict=True)
-    return replace(shown, turns=tuple(replace(turn, thought=thought) for turn, thought in turns))
+    return show(number, question, task, database, settings)
 
 
 def _react(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
@@ -86,8 +76,10 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
         queries = longer if len(longer) <= max_calls else queries
     answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
     system = task.instructions(question.lang, database, settings)
-    calls = _calls(queries, max_calls)
-    return Demonstration(system, task.question_text(question, database), True, (*calls, DemonstratedTurn(answer)))
+    thoughts = query_thoughts([query.sql for query in queries], question.lang, task, database)
+    calls = [replace(call, thought=thought) for call, thought in zip(_calls(queries, max_calls), thoughts, strict=True)]
+    last = DemonstratedTurn(answer, thought=answer_thought(question.lang))
+    return Demonstration(system, task.question_text(question, database), True, (*calls, last))
 
 
 @dataclass(frozen=True)
@@ -142,7 +134,8 @@ def _check_rewrite(
     if number % 2 == 0 and not task.answer_is_sql:
         result = answer_json(database.query(gold))
         opening = prompt(ANSWER, lang, question=asked, sql=gold, result=result)
-        return Demonstration(system, opening, False, (DemonstratedTurn(question.full_answer),))
+        last = DemonstratedTurn(question.full_answer, thought=answer_thought(lang))
+        return Demonstration(system, opening, False, (last,))
     searched = [(sql, database.query(sql)) for sql in question.statements[:-1]]
     if searched and not any(_finds_something(answer) for _, answer in searched):
         before = searched[-(settings.agent.max_turns - 1) :] if settings.agent.max_turns > 1 else ()
@@ -150,12 +143,15 @@ def _check_rewrite(
         before = _failing(gold, database, number // _REWRITE_EVERY)
     reactions = [(sql, prompt(REWRITE, lang, result=answer_json(answer), feedback="")) for sql, answer in before]
     misses = [DemonstratedTurn(_fenced(sql), reaction, is_trained=False) for sql, reaction in reactions]
-    return Demonstration(system, opening, False, (*misses, DemonstratedTurn(_fenced(gold))))
+    thoughts = query_thoughts([*(sql for sql, _ in before), gold], lang, task, database)
+    turns = zip((*misses, DemonstratedTurn(_fenced(gold))), thoughts, strict=True)
+    return Demonstration(system, opening, False, tuple(replace(turn, thought=thought) for turn, thought in turns))
 
 
 def _abstaining(_number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
     """Return a conversation in which the model replies with the refusal at once."""
-    lang, asked, reply = question.lang, task.question_text(question, database), DemonstratedTurn(question.answer)
+    lang, asked = question.lang, task.question_text(question, database)
+    reply = DemonstratedTurn(question.answer, thought=refusal_thought(lang))
     if settings.agent.workflow == "react":
         return Demonstration(task.instructions(lang, database, settings), asked, True, (reply,))
     opening = prompt(WRITE, lang, question=asked, dialect=database.dialect.title)

@@ -66,6 +66,7 @@ class Task:
     disclaimer         last line of a command's output and first line of a page
     describe           system prompt of a workflow's roles: a description of the database
     instructions       system prompt of the workflow react: the same description, and how to answer
+    labels             what people call a column, by language, table and column, for the thoughts in demonstrations
     question_text      the question as the model reads it, such as with values that the question names
     answer_is_sql      whether the answer to a question is a SQL statement, not the result of the statement
     checks_results     whether the workflow check-rewrite lets the model check a result with rows
@@ -97,6 +98,7 @@ class Task:
     prepare: Callable[[Settings, Callable[[str], None]], None]
     prepare_database: Callable[[Settings, Callable[[str], None]], None] = lambda _settings, _say: None
     named_database: Callable[[Settings, str], Path] = no_named_database
+    labels: Callable[[Lang], Mapping[str, Mapping[str, str]]] = lambda _lang: {}
     question_text: Callable[[Question, Database], str] = lambda question, _database: question.question
     answer_is_sql: bool = False
     checks_results: bool = True

@@ -8,7 +8,7 @@ from pathlib import Path
 from sql_agent.agent.demonstrations import Demonstration, demonstrate
 from sql_agent.agent.tools import LAST, REPEATED
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.schemas import Question
+from sql_agent.schemas import Lang, Question
 from sql_agent.tasks.task import Task, load_task
 from tests.support.small_database import make_database
 
@@ -46,6 +46,33 @@ def test_demonstrations_of_the_tool_go_on_after_a_statement_that_was_made_twice(
     assert [turn.is_trained for turn in repeated.turns] == [False, False, True, True]
     assert REPEATED not in repeated.turns[0].reaction and REPEATED in repeated.turns[1].reaction
     assert FORM in repeated.turns[2].text and "capsule" in repeated.turns[2].reaction
+
+
+def test_a_thought_chooses_the_column_before_the_statement_reads_it(tmp_path: Path) -> None:
+    settings, task = load_settings([f"database.path={make_database(tmp_path / 'medical.db')}"]), load_task("medical")
+
+    def thoughts(sql: str, lang: Lang) -> list[str]:
+        question = Question(id="1", question="How does Disease 1 spread?", answer="air", sql=sql, lang=lang)
+        with task.databases(settings) as databases, databases.of(None) as database:
+            return [turn.thought for turn in demonstrate(0, question, task, database, settings).turns]
+
+    spread = "SELECT epidemiology FROM disease WHERE disease_name = 'Disease 1'"
+    cause = spread.replace("epidemiology", "cause")
+    assert thoughts(f"{spread}; {cause}", "zh") == [
+        "问的是“流行病学：哪些人易得、多不多见、是否传染”，查 disease.epidemiology，查不到再查 disease.cause。",
+        "还没有查清。问的是“病因：怎么得的”，查 disease.cause。",
+        "可以回答了。",
+    ]
+    side_effects = "SELECT d.adverse_reactions FROM drugs_info AS d WHERE d.med_name = 'Drug 1'"
+    assert thoughts(side_effects, "en") == [
+        "The question is about adverse reactions, so I read drugs_info.adverse_reactions.",
+        "Now I can answer.",
+    ]
+    by_symptom = "SELECT disease_name FROM disease WHERE clinical_manif LIKE '%fever%'"
+    assert thoughts(by_symptom, "en")[0] == "The question is about clinical manif, so I read disease.clinical_manif."
+    assert thoughts("SELECT * FROM disease WHERE disease_name = 'Disease 1'", "en")[0] == (
+        "I look this up in the database."
+    )
 
 
 def test_demonstrations_answer_when_no_query_is_left(tmp_path: Path) -> None:

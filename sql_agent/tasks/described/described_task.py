@@ -51,6 +51,9 @@ def described_task(path: Path) -> Task:
     def describe(_lang: Lang, opened: Database, _settings: Settings) -> str:
         return _prompt("describe", description, opened)
 
+    labels = {
+        name: {of: column.label for of, column in table.columns.items()} for name, table in description.tables.items()
+    }
     task = Task(
         name=path.stem,
         schema=_schema(description, path),
@@ -59,6 +62,7 @@ def described_task(path: Path) -> Task:
         disclaimer="For research on retrieval: check an answer in the database before you use it.",
         describe=describe,
         instructions=instructions,
+        labels=lambda _lang: labels,
         default_database=default_database,
         default_questions=default_questions,
         questions_hint=f"run: sql-agent data questions --task {path}",

@@ -147,7 +147,7 @@ def describe(lang: Lang, database: Database, _settings: Settings) -> str:
 
 
 def _with_tables(prompt: str, lang: Lang, database: Database) -> str:
-    meanings = _column_meanings(lang)
+    meanings = column_labels(lang)
     lines = []
     for table, columns in database.schema.columns.items():
         known = meanings.get(table, {})
@@ -163,7 +163,8 @@ def _prompt_file(name: str) -> str:
 
 
 @cache
-def _column_meanings(lang: Lang) -> dict[str, dict[str, str]]:
+def column_labels(lang: Lang) -> dict[str, dict[str, str]]:
+    """Return what people call a column, by table and column, where its name does not say so."""
     return tomllib.loads(_prompt_file("columns.zh.toml")) if lang == "zh" else {}
 
 
@@ -181,6 +182,7 @@ TASK = Task(
     disclaimer="For research on retrieval, not medical advice.",
     describe=describe,
     instructions=instructions,
+    labels=column_labels,
     default_database=default_database,
     default_questions=default_questions,
     questions_hint="run: sql-agent data questions --db {database}",

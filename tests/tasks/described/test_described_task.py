@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.__main__ import main
+from sql_agent.agent.thoughts import query_thoughts
 from sql_agent.config.settings import Source, load_settings, merge
 from sql_agent.database import open_database
 from sql_agent.database.provenance import evidence_read
@@ -24,6 +25,13 @@ def test_the_prompt_describes_tables_columns_and_links(shop: Described) -> None:
     assert "order(order_no, customer_id, order_date, status " in prompt
     assert "materials a,b, is_discontinued 0|1" in prompt
     assert "order.customer_id = customers.customer_id" in prompt
+
+
+def test_the_thought_of_a_demonstration_has_the_label_of_the_column(shop: Described) -> None:
+    task, table = shop.task, shop.description.tables["order"]
+    with task.open_database(load_settings()) as database:
+        (thought,) = query_thoughts(['SELECT order_date FROM "order" WHERE order_no = 1'], "en", task, database)
+    assert thought == f"The question is about {table.columns['order_date'].label}, so I read order.order_date."
 
 
 def test_hints_and_evidence_work_without_a_column_called_id(shop: Described) -> None:

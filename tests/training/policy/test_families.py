@@ -90,7 +90,7 @@ def test_a_model_that_thinks_is_shown_a_short_thought_before_each_turn(
     (sequence,) = shown(policy, tmp_path, thinking=thinking)
     trained = [i for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True) if m]
     call, answer = policy.tokenizer.decode(trained).split("<|im_end|>")[:2]
-    for turn, said in ((call, "I look this up in the database."), (answer, "Now I can answer.")):
+    for turn, said in ((call, "The question is about form, so I read drugs_info.form."), (answer, "Now I can answer.")):
         assert turn.startswith(f"<think>\n{said}\n</think>\n\n") == thinks
         assert thinks or "think>" not in turn
     empty = "<think>\n\n</think>" in policy.tokenizer.decode(sequence.prompt_ids)
