@@ -86,12 +86,11 @@ def most_calls(settings: Settings) -> int:
 
 
 def in_rollout(answer: QueryAnswer, sql: str, before: Sequence[str], max_calls: int | None) -> QueryAnswer:
-    """Return `answer` with a hint if `sql` repeats an earlier statement in `before`, and a hint if no query is left."""
-    if sql in before:
-        answer = _with_hint(answer, behind=REPEATED)
+    """Return `answer` with another hint if no query is left, or if `sql` repeats an earlier statement in `before`."""
     if max_calls is not None and len(before) + 1 >= max_calls:
-        answer = _with_hint(answer, before=LAST)
-    return answer
+        return _with_hint(answer, LAST)
+    own = answer.error.hint if answer.error is not None else answer.hint
+    return _with_hint(answer, f"{own}\n{REPEATED}" if own else REPEATED) if sql in before else answer
 
 
 def _kept(sql: str) -> str:
@@ -99,10 +98,7 @@ def _kept(sql: str) -> str:
     return sql[:_MAX_KEPT_CHARS].encode("utf-8", "replace").decode("utf-8")
 
 
-def _with_hint(answer: QueryAnswer, *, before: str = "", behind: str = "") -> QueryAnswer:
-    """Return `answer` with `before` and `behind` added at the start and end of the hint."""
-    own = answer.error.hint if answer.error is not None else answer.hint
-    hint = "; ".join(part for part in (before, own, behind) if part)
+def _with_hint(answer: QueryAnswer, hint: str) -> QueryAnswer:
     if answer.error is not None:
         return answer.model_copy(update={"error": answer.error.model_copy(update={"hint": hint})})
     return answer.model_copy(update={"hint": hint})

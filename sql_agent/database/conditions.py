@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from sql_agent.database.cell_texts import BETWEEN
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.schema import Schema, fold
 
@@ -15,7 +16,6 @@ _LOOKS_FOR = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
 _WILDCARDS = re.compile(r"[%_*?]+")
 _MAX_CHARS = 30  # searched for parts at the start of a text; a longer text is a sentence
 _MOST_COUNTED = 4  # the longest parts, whose frequency in cells is counted
-_BETWEEN = "\0"  # separates joined cells, which rarely contain this character
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _WORD = re.compile(r"\w+")
 # What a part must contain: two Chinese characters, or in other scripts a word of four letters.
@@ -27,12 +27,14 @@ _LONG_WORD = re.compile(r"[^\W\d_]{4}")
 class SearchedText:
     """A text that a condition searches for; of a LIKE pattern, the longest piece between wildcards.
 
-    `table` and `column` are None if the column does not belong to a table of the schema.
+    `table` and `column` are None if the column does not belong to a table of the schema. `node` is the comparison with
+    the text, such as `name = 'a'`; in a list after IN, the text.
     """
 
     text: str
     table: str | None
     column: str | None
+    node: exp.Expr = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,14 @@ class Condition:
     """One of the conditions that a WHERE clause joins with AND.
 
     `table` is the only table of the schema that the condition reads; None if the condition reads several tables or
-    none. `sql` is the condition without table aliases. `texts` are the texts that the condition searches for.
+    none. `sql` is the condition without table aliases, `node` its part of the syntax tree. `texts` are the texts that
+    the condition searches for.
     """
 
     table: str | None
     sql: str
     texts: tuple[SearchedText, ...]
+    node: exp.Expr = field(compare=False, repr=False)
 
 
 def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condition, ...]:
@@ -65,8 +69,8 @@ def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
         if where is None or not isinstance(column, exp.Column) or _is_negated(listing):
             continue
         table = _owner(column, _sources(where, schema), schema)
-        texts = [text.name for text in listing.expressions if isinstance(text, exp.Literal) and text.is_string]
-        found += [SearchedText(text, table, fold(column.name)) for text in texts if table is not None]
+        texts = [text for text in listing.expressions if isinstance(text, exp.Literal) and text.is_string]
+        found += [SearchedText(text.name, table, fold(column.name), text) for text in texts if table is not None]
     return tuple(dict.fromkeys(found))
 
 
@@ -79,7 +83,7 @@ def only_table(tree: exp.Expr, schema: Schema) -> str | None:
 def where_of(tree: exp.Expr, dialect: Dialect) -> str:
     """Return the WHERE clause of a SELECT from a single table as SQL without table aliases; '' without a clause."""
     where = tree.args.get("where")
-    return f"WHERE {_plain(where.this, dialect)}" if where is not None else ""
+    return f"WHERE {without_aliases(where.this).sql(dialect.name)}" if where is not None else ""
 
 
 def _joined_with_and(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -102,17 +106,42 @@ def _condition(node: exp.Expr, where: exp.Expr, schema: Schema, dialect: Dialect
     found = (_searched(literal, sources, schema) for literal in literals)
     return Condition(
         owners.pop() if apart else None,
-        _plain(node, dialect),
+        without_aliases(node).sql(dialect.name),
         tuple(dict.fromkeys(text for text in found if text is not None)),
+        node,
     )
 
 
-def _plain(node: exp.Expr, dialect: Dialect) -> str:
+def without_aliases(node: exp.Expr) -> exp.Expr:
+    """Return a copy of a condition without table names before its columns."""
     copy = node.copy()
     for column in copy.find_all(exp.Column):
         column.set("table", None)
         column.set("db", None)
-    return copy.sql(dialect.name)
+    return copy
+
+
+def edited(tree: exp.Query, changes: Sequence[tuple[exp.Expr, exp.Expr | None]]) -> exp.Query:
+    """Return a copy of `tree` in which each node is replaced by its pair; a condition with the pair None is removed."""
+    copy = tree.copy()
+    twins = {id(old): new for old, new in zip(tree.walk(), copy.walk(), strict=True)}
+    for node, new in changes:
+        old = twins[id(node)]
+        if new is not None:
+            old.replace(new)
+        else:
+            _remove(old)
+    return copy
+
+
+def _remove(condition: exp.Expr) -> None:
+    parent = condition.parent
+    while isinstance(parent, exp.Paren):
+        condition, parent = parent, parent.parent
+    if isinstance(parent, exp.And):
+        parent.replace(parent.expression if condition.arg_key == "this" else parent.this)
+    elif parent is not None:
+        parent.pop()  # the whole WHERE clause
 
 
 def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
@@ -138,7 +167,7 @@ def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> 
     comparison = literal.find_ancestor(*_LOOKS_FOR, exp.Not, exp.NEQ, exp.Where)
     call = literal.find_ancestor(exp.Anonymous)
     if call is not None and fold(call.name) == "instr":
-        comparison = call
+        comparison = call.parent if isinstance(call.parent, exp.Predicate) else call
     elif comparison is None or not isinstance(comparison, _LOOKS_FOR) or _is_negated(comparison):
         return None
     pieces = [piece.strip() for piece in _WILDCARDS.split(literal.name) if piece.strip()]
@@ -146,7 +175,8 @@ def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> 
         return None
     column = comparison.find(exp.Column)
     table = _owner(column, sources, schema) if column is not None else None
-    return SearchedText(max(pieces, key=len), table, fold(column.name) if column is not None and table else None)
+    name = fold(column.name) if column is not None and table else None
+    return SearchedText(max(pieces, key=len), table, name, literal if isinstance(comparison, exp.In) else comparison)
 
 
 def _is_negated(comparison: exp.Expr) -> bool:
@@ -161,11 +191,15 @@ def longest_part(text: str, cells: Sequence[str]) -> str | None:
     are ignored, because they distinguish nothing. Among equally long parts, the most frequent one is returned: a
     rare one, such as 不要, may be a coincidence.
     """
+    return longest_part_in(text, BETWEEN.join(cells).lower())
+
+
+def longest_part_in(text: str, joined: str) -> str | None:
+    """Return `longest_part` of cells that are in lower case and joined by `BETWEEN`."""
     key = text.lower() if len(text.lower()) == len(text) else text
-    joined = _BETWEEN.join(cells).lower()
     standing = sorted(_standing(key, joined), key=lambda part: part[0] - part[1])
-    lowered = joined.split(_BETWEEN)
-    held = {part: sum(key[slice(*part)] in cell for cell in lowered) for part in standing[:_MOST_COUNTED]}
+    cells = joined.split(BETWEEN)
+    held = {part: sum(key[slice(*part)] in cell for cell in cells) for part in standing[:_MOST_COUNTED]}
     telling = [part for part, count in held.items() if 2 * count <= len(cells)]
     best = min(telling, key=lambda part: (part[0] - part[1], -held[part]), default=None)
     return text[slice(*best)] if best is not None else None

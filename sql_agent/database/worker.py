@@ -10,7 +10,7 @@ The processes do not prevent reading other files or using the network. The guard
 
 The server exists because a program with threads must not fork: a lock that another thread has taken stays locked in the
 child, which made one start in ten hang. The server is a separate program with a single thread. It imports sqlglot once,
-in half a second, reads the row names of each database once, and forks a worker in a few milliseconds.
+in half a second, reads what hints search in each database once, and forks a worker in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.reduction import recv_handle
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from sqlglot import exp
 
 from sql_agent.database.answers import refusal
+from sql_agent.database.cell_texts import CellTexts, read_texts
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.deadline import Deadline, OutOfTime
 from sql_agent.database.guard import check
@@ -53,7 +54,7 @@ _MAX_FILE_BYTES = 64 * 1024  # for SQLite's index of a write-ahead log; nothing 
 _SWOLLEN_KIB = 100 * 1024
 # Time limit of each statement that is run for a hint, about ten times its usual duration.
 _HINT_STATEMENT_S = 0.25
-_MOST_DATABASES = 100  # databases whose row names the server caches
+_MOST_DATABASES = 100  # databases whose names and texts the server keeps
 _FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
 
 
@@ -75,17 +76,27 @@ def serve() -> None:
                 database = _read(data)
                 if not os.fork():
                     orders.close()
-                    _run_worker(pipe, *database, turns)
+                    _run_worker(pipe, database, turns)
+
+
+class _Loaded(NamedTuple):
+    """A database, what hints search in it, and the error message if that could not be read."""
+
+    opened: Opened
+    names: NameIndex
+    texts: CellTexts
+    trouble: str | None
 
 
 @lru_cache(_MOST_DATABASES)
-def _read(data: bytes) -> tuple[Opened, NameIndex, str | None]:
-    """Unpickle a database and read its row names; return both, and the error message if the names cannot be read."""
+def _read(data: bytes) -> _Loaded:
+    """Unpickle a database and read its row names and texts."""
     _, opened = pickle.loads(data)  # noqa: S301  from the program that started this server
-    names, trouble = NameIndex(()), None
+    names, texts, trouble = NameIndex(()), CellTexts({}), None
     if opened.hinted:
         try:
             with contextlib.closing(opened.engine.connect(opened.schema, opened.limits)) as connection:
+                texts = read_texts(opened.schema, connection.read)
                 names = NameIndex(read_names(opened.schema, opened.names, connection.read))
         except QueryError as error:
             trouble = error.message
@@ -93,16 +104,16 @@ def _read(data: bytes) -> tuple[Opened, NameIndex, str | None]:
             trouble = f"{type(error).__name__}: {error}"
     gc.collect()
     gc.freeze()  # garbage collection would write to, and so copy, memory pages that workers share
-    return opened, names, trouble
+    return _Loaded(opened, names, texts, trouble)
 
 
-def _run_worker(pipe: Pipe, opened: Opened, names: NameIndex, trouble: str | None, turns: IO[bytes]) -> NoReturn:
-    """Send the process id and `trouble` through `pipe`, answer the requests from `pipe`, and end this process."""
+def _run_worker(pipe: Pipe, loaded: _Loaded, turns: IO[bytes]) -> NoReturn:
+    """Send the process id and the trouble through `pipe`, answer the requests from `pipe`, and end this process."""
     die_with_parent()
     try:
         _limit_resources()
-        session = _Session(opened, names, turns)
-        _send(pipe, {"pid": os.getpid(), "trouble": trouble})
+        session = _Session(loaded, turns)
+        _send(pipe, {"pid": os.getpid(), "trouble": loaded.trouble})
         session.answer_all(pipe)
     except (EOFError, ConnectionError):
         pass  # the program has ended, or has closed the database
@@ -135,11 +146,13 @@ def _peak_kib() -> int:
 class _Session:
     """Answers the statements that one worker receives, over one connection."""
 
-    def __init__(self, opened: Opened, names: NameIndex, turns: IO[bytes]) -> None:
-        self._opened = opened
+    def __init__(self, loaded: _Loaded, turns: IO[bytes]) -> None:
+        self._opened = opened = loaded.opened
         self._turns = turns
         self._connection: Connection | None = None
-        self._hints = Hints(opened.schema, opened.names, names, self._read, opened.engine.dialect)
+        self._hints = Hints(
+            opened.schema, opened.names, self._read, opened.engine.dialect, names=loaded.names, texts=loaded.texts
+        )
         with contextlib.suppress(QueryError):  # the first statement tries again, and says why it fails
             self._connect()
 

@@ -59,19 +59,20 @@ async def test_an_empty_result_has_a_hint_that_is_kept_with_the_call(database: D
     shown = json.loads(await tool("SELECT form FROM drugs_info WHERE med_name = '布络芬'"))
     assert shown == {
         "status": "ok", "columns": ["form"], "records": [], "count": 0, "truncated": False,
-        "hint": "nearest med_name '布洛芬'",
+        "hint": "try: SELECT form FROM drugs_info WHERE med_name = '布洛芬'",
     }  # fmt: skip
-    assert tool.calls[0].answer.hint == "nearest med_name '布洛芬'"
+    assert tool.calls[0].answer.hint == "try: SELECT form FROM drugs_info WHERE med_name = '布洛芬'"
 
 
 async def test_a_statement_that_is_repeated_is_said_to_be_after_what_leads_on(database: Database) -> None:
     tool, sql = QueryTool(database), "SELECT form FROM drugs_info WHERE med_name = '布络芬'"
-    assert json.loads(await tool(sql))["hint"] == "nearest med_name '布洛芬'"
-    assert json.loads(await tool(sql))["hint"] == f"nearest med_name '布洛芬'; {REPEATED}"
+    leads_on = "try: SELECT form FROM drugs_info WHERE med_name = '布洛芬'"
+    assert json.loads(await tool(sql))["hint"] == leads_on
+    assert json.loads(await tool(sql))["hint"] == f"{leads_on}\n{REPEATED}"
     assert json.loads(await tool("SELECT 1"))["records"] == [[1]]
     await tool("SELECT name FROM drugs_info")
     assert json.loads(await tool("SELECT name FROM drugs_info"))["error"]["hint"].startswith("did you mean")
-    assert json.loads(await tool("SELECT name FROM drugs_info"))["error"]["hint"].endswith(f"?; {REPEATED}")
+    assert json.loads(await tool("SELECT name FROM drugs_info"))["error"]["hint"].endswith(f"?\n{REPEATED}")
     assert json.loads(await tool("SELECT 1"))["hint"] == REPEATED
 
 

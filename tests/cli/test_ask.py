@@ -124,8 +124,9 @@ def test_a_query_without_rows_is_shown_with_the_hint_that_the_model_got(
     server.script = [tool_call("SELECT form FROM drugs_info WHERE med_name = 'the Drug 4'"), tool_call(FORM_SQL), "x"]
     assert main(["Which form has Drug 4?", database]) == 0
     output = unwrapped(capsys.readouterr().out)
-    assert "Rows none Hint nearest med_name 'Drug 4' Query 2" in output
-    assert "nearest med_name 'Drug 4'" in str(server.requests[1]["messages"][-1]["content"])
+    suggested = "try: SELECT form FROM drugs_info WHERE med_name = 'Drug 4'"
+    assert f"Rows none Hint {suggested} Query 2" in output
+    assert suggested in str(server.requests[1]["messages"][-1]["content"])
 
 
 @pytest.fixture

@@ -26,15 +26,15 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("糖浆剂型", "form LIKE '%糖浆剂%' finds 1 row"),
-        ("外用的软膏", "form LIKE '%软膏%' finds 2 rows"),
-        ("糖浆或软膏", "form LIKE '%软膏%' finds 2 rows"),
-        ("口服糖浆", "form LIKE '%糖浆%' finds 1 row"),  # most rows have 口服
+        ("糖浆剂型", "form LIKE '%糖浆剂%'"),
+        ("外用的软膏", "form LIKE '%软膏%'"),
+        ("糖浆或软膏", "form LIKE '%软膏%'"),
+        ("口服糖浆", "form LIKE '%糖浆%'"),  # most rows have 口服
         ("口服溶液", None),
-        ("TABLETS form", "form LIKE '%TABLETS%' finds 1 row"),
-        ("film-coated pills", "form LIKE '%film-coated%' finds 1 row"),
-        ("the film", "form LIKE '%film%' finds 1 row"),
-        ("table d'hote", "form LIKE '%table%' finds 1 row"),
+        ("TABLETS form", "form LIKE '%TABLETS%'"),
+        ("film-coated pills", "form LIKE '%film-coated%'"),
+        ("the film", "form LIKE '%film%'"),
+        ("table d'hote", "form LIKE '%table%'"),
         ("a red pill", None),
         ("瓶装", None),
         ("我家孩子想喝甜的糖浆", None),  # two characters of a sentence
@@ -43,4 +43,5 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 def test_the_longest_part_that_stands_in_the_column_is_told(forms: Database, text: str, expected: str | None) -> None:
     literal = text.replace("'", "''")
     told = forms.query(f"SELECT pack FROM t WHERE form LIKE '%{literal}%'").hint
-    assert told == (expected or f"nothing is like '{text}'; LIKE '%part%' finds parts")
+    statement = f"try: SELECT pack FROM t WHERE {expected}"
+    assert told == (statement if expected else f"nothing is like '{text}'; LIKE '%part%' finds parts")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
+from sql_agent.database.cell_texts import MAX_ROWS
 from sql_agent.database.conditions import longest_part
-from sql_agent.database.hints import MAX_CELL_CHARS, MAX_ROWS_SEARCHED
 from sql_agent.tasks.medical.banks import spoken
 from sql_agent.tasks.medical.questions.catalog import Entity
 from sql_agent.tasks.medical.questions.draft import Condition, Corpus, Draft, name_is, quoted
@@ -140,8 +140,7 @@ class Misses:
         """Return the cells of a column that a hint looks at."""
         if (table, column) not in self._looked_at:
             filled = (cell for row in self._catalog.rows[table] if (cell := row.values.get(column)))
-            cells = [cell[:MAX_CELL_CHARS] for cell in islice(filled, MAX_ROWS_SEARCHED)]
-            self._looked_at[table, column] = cells
+            self._looked_at[table, column] = list(islice(filled, MAX_ROWS))
         return self._looked_at[table, column]
 
     def _both_columns(self, draft: Draft, subject: Entity, sql: str) -> str:
