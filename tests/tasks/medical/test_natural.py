@@ -74,3 +74,14 @@ def test_a_run_on_another_database_still_asks_them_of_the_sample(samples: Databa
     settings = load_settings([f"database.path={tmp_path / 'mine.db'}"])
     with TASK.databases(settings).of(TASK.natural_questions("en")[0].database) as database:
         assert database.source == medical_task.sample_path("en")
+
+
+def test_the_benchmark_of_the_real_database_is_complete() -> None:
+    questions = TASK.real_questions("zh")
+    assert len(questions) >= 200 and len({q.id for q in questions}) == len({q.question for q in questions})
+    assert all(q.statements for q in questions)
+    unread = {q.task_type for q in questions if not q.evidence}
+    assert unread == {"count", "unanswerable"}
+    quotes = [(cell.quote, q) for q in questions for cell in q.evidence if q.task_type != "yes_no"]
+    assert all(quote in q.answer for quote, q in quotes), "a cell's quote is a fact of the answer"
+    assert list(TASK.real_questions("en")) == []
