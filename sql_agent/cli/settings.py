@@ -149,8 +149,8 @@ def _type(schema: dict[str, Any]) -> str:
     """Format type, choices and bounds of a setting from its JSON schema, such as `float > 0`."""
     if "anyOf" in schema:
         return " or ".join(_type(option) for option in schema["anyOf"])
-    if "enum" in schema:
-        return " | ".join(schema["enum"])
+    if "enum" in schema or "const" in schema:
+        return " | ".join(schema.get("enum", [schema.get("const")]))
     if "prefixItems" in schema:
         return ",".join(_type(item) for item in schema["prefixItems"])
     if schema["type"] == "array":

@@ -14,6 +14,7 @@ from sql_agent.system.resources import available_memory, free_disk, gpu_names, r
 from sql_agent.system.sockets import bind
 from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl import config as verl_config
+from sql_agent.training.verl.memory import plan_memory
 
 _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
 _TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling
@@ -128,6 +129,7 @@ def _check_verl(settings: Settings) -> None:
     if not settings.model:
         raise ConfigError("the verl backend needs a model", hint="give --model a Hugging Face folder or id")
     verl_config.check(settings)
+    plan_memory(settings)
     try:
         bind(settings.verl.host).close()
     except TrainingError as error:

@@ -314,8 +314,8 @@ class VerlSettings(Section):
     trainer_mode: Literal["sync", "colocate_async", "separate_async"] = Field(
         "sync", description="verl's trainer; separate_async samples on half of the GPUs and needs at least two"
     )
-    gpu_memory_gb: Literal["auto", "24", "40", "80"] = Field(
-        "auto", description="GB of GPU memory to plan for; auto: the smallest GPU that nvidia-smi lists"
+    gpu_memory_gb: Literal["auto"] | PositiveNumber = Field(
+        "auto", description="GB of GPU memory to plan for; auto: the free memory of this host's fullest GPU"
     )
     test_every: NotNegative = Field(0, description="steps between two validations; 0: only before and after the run")
     dynamic_sampling: NotNegative = Field(

@@ -58,10 +58,27 @@ def raise_open_files(wanted: int) -> int:
 
 def gpu_names() -> list[str]:
     """Return the names of the GPUs, as nvidia-smi lists them; empty without nvidia-smi."""
-    if shutil.which("nvidia-smi") is None:
+    return _nvidia_smi("name")
+
+
+def gpu_memory() -> tuple[int, int] | None:
+    """Return the total and the free bytes of the GPU with the least free memory; None without nvidia-smi.
+
+    Only the GPUs in CUDA_VISIBLE_DEVICES count, if that variable is set.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    sizes = [line.split(",") for line in _nvidia_smi("memory.total,memory.free", *(["-i", visible] if visible else []))]
+    of_gpus = [(int(total) << 20, int(free) << 20) for total, free in sizes if free.strip().isdigit()]
+    return min(of_gpus, key=lambda size: size[1], default=None)
+
+
+def _nvidia_smi(query: str, *options: str) -> list[str]:
+    """Return a line for each GPU with the values of `query`; empty when nvidia-smi is missing or fails."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
         return []
-    shown = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],  # noqa: S607
+    shown = subprocess.run(  # noqa: S603
+        [command, f"--query-gpu={query}", "--format=csv,noheader,nounits", *options],
         capture_output=True, text=True, check=False, timeout=20,
     )  # fmt: skip
     return shown.stdout.splitlines() if shown.returncode == 0 else []

@@ -46,7 +46,7 @@ def test_a_run_that_ran_out_of_memory_goes_on_with_what_needs_less(tmp_path: Pat
     run_with(tmp_path, "verl.gpu_memory_gb=80", saved=10)
     less = ["verl.gpu_memory_gb=40", "train.micro_batch=2", "runner.concurrency=4"]
     settings = settings_to_resume(read_sources([f"runs_dir={tmp_path}", "run_name=night", *less]))
-    assert (settings.verl.gpu_memory_gb, settings.train.micro_batch, settings.runner.concurrency) == ("40", 2, 4)
+    assert (settings.verl.gpu_memory_gb, settings.train.micro_batch, settings.runner.concurrency) == (40, 2, 4)
 
 
 def test_what_cannot_be_resumed_says_what_to_do_instead(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +35,6 @@ from sql_agent.training.policy.model import Policy, build_once, load_policy
 from sql_agent.training.serving.chat import CALL_ID, ChatEncoder, call_message
 from sql_agent.training.serving.tool_format import Call
 
-# The maximum in one forward and backward pass; 20,000 tokens took over 100 GB with a model of 1.5 B parameters.
-_MICRO_TOKENS = 8192
 _THREADS = 16  # maximum number of threads that run the SQL of demonstrations
 _LOSSES = "sft.jsonl"  # in the folder of a cached model, one line for each step
 _FORMAT = 3  # part of the cache key; increment it when the demonstrations change
@@ -48,13 +46,17 @@ class Compute:
 
     With a `lora_rank` above 0, only LoRA adapters are trained and then merged into the weights. This saves the gradient
     and the optimizer's state, which are 12 bytes for each weight. Demonstrations of more than `max_context` tokens are
-    left out, because no rollout can be that long, and a demonstration that long can take gigabytes of memory.
+    left out, because no rollout can be that long, and a demonstration that long can take gigabytes of memory. A forward
+    and backward pass has at most `micro_tokens` tokens or one demonstration. With `checkpointing` it computes the
+    activations again instead of keeping them.
     """
 
     device: str = "cpu"
     bf16: bool = False
     lora_rank: int = 0
     max_context: int | None = None
+    micro_tokens: int = 8192
+    checkpointing: bool = False
 
 
 class FineTuningStopped(Exception):  # noqa: N818  not an error
@@ -105,7 +107,7 @@ def fine_tuned_model(
         torch.manual_seed(settings.seed)
         trained = _prepare_for_training(policy.model, compute)
         rows = settings.train.micro_batch if compute.device == "cpu" else sft.batch
-        losses = _fine_tune(policy.model, trained, batches, sft.lr, micro_batch=rows, bf16=compute.bf16)
+        losses = _fine_tune(policy.model, trained, batches, sft.lr, micro_batch=rows, compute=compute)
         lines = []
         for step, loss in enumerate(losses, 1):
             lines.append(json.dumps({"step": step, "steps": len(batches), "loss": loss}) + "\n")
@@ -202,22 +204,38 @@ def _prepare_for_training(model: Any, compute: Compute) -> Any:
         model.set_attn_implementation(attention.NAME)  # the prompt that all demonstrations share is computed once
     # With a mask, cuDNN's attention returns NaN gradients for some lengths on H100 and H200 (pytorch#196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
-    return (add_adapters(model, compute.lora_rank) if compute.lora_rank else model).train()
+    if compute.checkpointing:
+        # transformers 5.23 warns of the older name, and 5.9 knows no other.
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
+    if not compute.lora_rank:
+        return model.train()
+    if compute.device != "cpu":
+        model.to(torch.bfloat16)  # the weights that the adapters leave as they are
+    return add_adapters(model, compute.lora_rank).train()
 
 
 def _fine_tune(
-    model: Any, trained: Any, batches: Sequence[Sequence[TokenSequence]], lr: float, *, micro_batch: int, bf16: bool
+    model: Any,
+    trained: Any,
+    batches: Sequence[Sequence[TokenSequence]],
+    lr: float,
+    *,
+    micro_batch: int,
+    compute: Compute,
 ) -> Iterator[float]:
     """Do one optimizer step for each of `batches`, and yield the loss of each batch in nats per token.
 
-    `trained` is `model`, or `model` with LoRA adapters. Raises TrainingError when a gradient is not finite.
+    `trained` is `model`, or `model` with LoRA adapters. A forward and backward pass has at most `micro_batch`
+    sequences. Raises TrainingError when a gradient is not finite.
     """
     parameters = [p for p in trained.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=parameters[0].is_cuda)
     for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = lr * _schedule(step, len(batches))
-        loss = _add_gradient(model, batch, micro_batch=micro_batch, bf16=bf16)
+        parts = _micro_batches(batch, micro_batch, compute.micro_tokens)
+        loss = _add_gradient(model, parts, sum(s.sampled for s in batch), bf16=compute.bf16)
         clip_gradient(
             parameters,
             1.0,
@@ -229,11 +247,10 @@ def _fine_tune(
         yield loss
 
 
-def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: int, bf16: bool) -> float:
-    """Add the gradient of the mean loss over the sampled tokens of `batch`; return the loss in nats per token."""
-    tokens = sum(s.sampled for s in batch)
+def _add_gradient(model: Any, parts: Iterable[Sequence[TokenSequence]], tokens: int, *, bf16: bool) -> float:
+    """Add the gradient of the mean loss over the sampled `tokens` of all `parts`; return the loss in nats per token."""
     total = 0.0
-    for part in _micro_batches(batch, micro_batch):
+    for part in parts:
         values, _ = token_logprobs(model, part, bf16=bf16)
         loss = -values.sum() / tokens
         loss.backward()
@@ -241,8 +258,8 @@ def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: in
     return total
 
 
-def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[TokenSequence]]:
-    """Split `batch`, sorted by length, into parts of at most `size` sequences and `_MICRO_TOKENS` tokens with padding.
+def _micro_batches(batch: Sequence[TokenSequence], size: int, most_tokens: int) -> Iterator[list[TokenSequence]]:
+    """Split `batch`, sorted by length, into parts of at most `size` sequences and `most_tokens` tokens with padding.
 
     The prompt that all sequences share counts once in a part. A sequence that is too long is a part of its own.
     """
@@ -250,7 +267,7 @@ def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[T
     part: list[TokenSequence] = []
     for sequence in sorted(batch, key=len):
         tokens = shared + (len(part) + 1) * (len(sequence) - shared)
-        if part and (len(part) == size or tokens > _MICRO_TOKENS):
+        if part and (len(part) == size or tokens > most_tokens):
             yield part
             part = []
         part.append(sequence)

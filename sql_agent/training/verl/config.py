@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,23 +11,14 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
-from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS
+from sql_agent.training.verl.memory import plan_memory, rollout_length
 
 _HERE = "sql_agent.training.verl"
 PACKED_ATTENTION = "torch_varlen"  # the name in policy/attention.py, which imports torch
 GRPO = Path(__file__).with_name("grpo.toml")
 _NPU = Path(__file__).with_name("npu.toml")
 _RECIPES = {name: Path(__file__).with_name(f"{name}.toml") for name in ("spider", "ehrsql")}
-
-# The keys are the GPU's memory in GB. The values are vLLM's share of the memory, the maximum number of tokens in one
-# forward and backward pass, which stores the logits (tokens x vocabulary) several times, and whether to use gradient
-# checkpointing.
-_PROFILES: dict[str, dict[str, Any]] = {
-    "24": {"vllm_share": 0.35, "tokens": 8192, "checkpointing": True},
-    "40": {"vllm_share": 0.4, "tokens": 12288, "checkpointing": True},
-    "80": {"vllm_share": 0.4, "tokens": 24576, "checkpointing": False},
-}
 
 
 class OwnOptions(BaseModel):
@@ -68,13 +58,11 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
 
     `run` is the run's folder, `rollout_server` the URL of the rollout server. The policy's path is `settings.model`;
     after supervised fine-tuning, `launch.py` replaces the path with that of the fine-tuned model. Raises ConfigError
-    when the settings contradict each other.
+    when the settings contradict each other or the run does not fit into the memory of a GPU.
     """
     train, verl = settings.train, settings.verl
     check(settings)
-    profile = _PROFILES[verl.gpu_memory_gb if verl.gpu_memory_gb != "auto" else _profile_of_this_gpu()]
-    length = _rollout_length(settings)
-    tokens = max(profile["tokens"], length)
+    memory = plan_memory(settings)
     return {
         "sql_agent": {
             "rollout_server": rollout_server,
@@ -94,9 +82,9 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 "lora_alpha": 2 * verl.lora_rank,
                 # Adapters are merged before the weights are sent to vLLM, because on one GPU verl sends no adapters.
                 "lora": {"merge": verl.lora_rank > 0},
-                "enable_gradient_checkpointing": profile["checkpointing"],
+                "enable_gradient_checkpointing": memory.checkpointing,
                 "override_config": {"attn_implementation": PACKED_ATTENTION},
-                "external_lib": f"{_HERE}.shared_prompts",
+                "external_lib": f"{_HERE}.workers",
             },
             "actor": {
                 "optim": {"lr": train.lr},
@@ -106,10 +94,12 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 "use_kl_loss": train.kl_coef > 0,
                 "kl_loss_coef": train.kl_coef,
                 "ppo_mini_batch_size": train.questions_per_step // train.minibatches,
-                "ppo_max_token_len_per_gpu": tokens,
+                "ppo_max_token_len_per_gpu": memory.tokens,
                 "data_loader_seed": settings.seed,
+                # The weights that adapters leave as they are need no more precision than the forward pass.
+                "fsdp_config": {"model_dtype": "bfloat16" if verl.lora_rank else "fp32"},
             },
-            "rollout": _rollout(settings, profile["vllm_share"], length),
+            "rollout": _rollout(settings, memory.vllm / memory.card.total),
         },
         "trainer": _trainer(settings, run, resume=resume),
     }
@@ -165,7 +155,7 @@ def verl_environment() -> dict[str, str]:
     }
 
 
-def _rollout(settings: Settings, vllm_share: float, length: int) -> dict[str, Any]:
+def _rollout(settings: Settings, vllm_share: float) -> dict[str, Any]:
     agent, verl = settings.agent, settings.verl
     options: dict[str, Any] = {
         "n": settings.train.group_size,
@@ -176,8 +166,8 @@ def _rollout(settings: Settings, vllm_share: float, length: int) -> dict[str, An
             "top_p": 1.0,
             "do_sample": agent.val_temperature > 0,
         },
-        "gpu_memory_utilization": vllm_share,
-        "max_model_len": length,
+        "gpu_memory_utilization": round(vllm_share, 4),
+        "max_model_len": rollout_length(settings),
         "seed": settings.seed,
         "agent": {
             "default_agent_loop": "lightning",
@@ -222,24 +212,3 @@ def _trainer(settings: Settings, run: Path, *, resume: bool) -> dict[str, Any]:
             },
         },
     }
-
-
-def _rollout_length(settings: Settings) -> int:
-    """Return the maximum number of tokens in a rollout, prompt included; at most the model's context length."""
-    length = _length(settings, "max_prompt_length", 2048) + _length(settings, "max_response_length", 6144)
-    return min(length, context_of(settings.model) or length)
-
-
-def _length(settings: Settings, name: str, default: int) -> int:
-    return int(settings.verl.config.get("data", {}).get(name, default))
-
-
-def _profile_of_this_gpu() -> str:
-    """Return the key of the largest profile that fits the smallest GPU of this host; "24" when nvidia-smi fails."""
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)  # noqa: S603
-        smallest = min(int(line) for line in answer.stdout.split()) / 1000
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return "24"
-    return max((name for name in _PROFILES if int(name) <= smallest + 1), key=int, default="24")

@@ -21,6 +21,7 @@ from sql_agent.tasks.task import load_task
 from sql_agent.training.policy.sft import Compute, Hooks, copy_losses, fine_tuned_model
 from sql_agent.training.verl.bridge import write_sft_result
 from sql_agent.training.verl.config import trains_on_npu
+from sql_agent.training.verl.memory import plan_memory
 
 
 def main(run: Path) -> int:
@@ -31,12 +32,11 @@ def main(run: Path) -> int:
             progress.write(json.dumps({"step": step, "steps": steps, "loss": loss}) + "\n")
 
     settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
-    device = _device(settings)
     try:
         task = load_task(settings.task)
         with task.databases(settings) as databases:
             questions = task.questions(settings, "train")
-            compute = Compute(device, bf16=device != "cpu", lora_rank=settings.verl.lora_rank)
+            compute = _compute(settings)
             model = fine_tuned_model(settings, questions, task, databases, compute=compute, hooks=Hooks(write_progress))
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -44,6 +44,21 @@ def main(run: Path) -> int:
     copy_losses(model, run / SFT)
     write_sft_result(run, str(Path(model).resolve()))
     return 0
+
+
+def _compute(settings: Settings) -> Compute:
+    """Return how to compute on this host; the passes are as large as the memory of the GPU allows."""
+    device, lora_rank = _device(settings), settings.verl.lora_rank
+    if device != "cuda":
+        return Compute(device, bf16=device != "cpu", lora_rank=lora_rank)
+    plan = plan_memory(settings)
+    return Compute(
+        device,
+        bf16=True,
+        lora_rank=lora_rank,
+        micro_tokens=plan.sft_tokens,
+        checkpointing=plan.sft_checkpointing,
+    )
 
 
 def _device(settings: Settings) -> str:

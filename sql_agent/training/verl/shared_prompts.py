@@ -1,7 +1,7 @@
 """Make verl compute the prompt that sequences of a micro-batch share only once.
 
-verl imports this module in each worker (`actor_rollout_ref.model.external_lib`) before it loads the model, and takes
-the model's forward pass from the module that is changed here.
+Each worker imports this module (`workers.py`) before it loads the model, and takes the model's forward pass from the
+module that is changed here.
 """
 
 from __future__ import annotations

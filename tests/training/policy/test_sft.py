@@ -22,13 +22,16 @@ from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.schemas import Question
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA
+from sql_agent.training.policy import attention
 from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import (
     Compute,
     FineTuningStopped,
     Hooks,
     _choose,
+    _fine_tune,
     _micro_batches,
+    _prepare_for_training,
     _within,
     answers_to_demonstrate,
     example,
@@ -201,5 +204,18 @@ def test_demonstrations_that_no_rollout_could_be_as_long_as_are_left_out_and_cou
 
 def test_long_demonstrations_go_through_the_model_in_smaller_parts_so_that_they_fit_on_a_gpu() -> None:
     batch = [TokenSequence((1,) * (length - 1), (2,), (1,), (0.0,)) for length in (3000, 100, 2500, 200, 9000, 150)]
-    parts = list(_micro_batches(batch, size=3))
+    parts = list(_micro_batches(batch, size=3, most_tokens=8192))
     assert [[len(each) for each in part] for part in parts] == [[100, 150, 200], [2500, 3000], [9000]]
+
+
+def test_fine_tuning_learns_the_same_when_it_computes_activations_again(tiny_model_folder: Path) -> None:
+    batch = [TokenSequence(tuple(range(5, 40)), (60 + n, 61, 2), (1, 1, 1)) for n in range(3)]
+    losses = []
+    attention.register()
+    for checkpointing in (False, True):
+        compute = Compute(checkpointing=checkpointing)
+        model = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder).model
+        model.set_attn_implementation(attention.NAME)
+        trained = _prepare_for_training(model, compute)
+        losses.append(list(_fine_tune(model, trained, [batch] * 3, 1e-2, micro_batch=2, compute=compute)))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0]

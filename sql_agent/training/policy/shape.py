@@ -1,0 +1,81 @@
+"""Count a model's parameters, and the bytes that training stores for each token, from its config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a dense decoder with gated MLPs, such as Qwen, Llama, Mistral or Gemma.
+
+    `queries` and `keys` are the widths of a layer's queries and keys: heads times head size.
+    """
+
+    hidden: int
+    intermediate: int
+    layers: int
+    queries: int
+    keys: int
+    vocabulary: int
+    is_tied: bool = False
+    has_bias: bool = False
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Shape | None:
+        """Return the shape in a config.json; None for a mixture of experts and where a size is missing."""
+        if any(config.get(name) for name in _EXPERTS) or not all(isinstance(config.get(name), int) for name in _NAMES):
+            return None
+        hidden, intermediate, layers, heads, vocabulary = (int(config[name]) for name in _NAMES)
+        size = config.get("head_dim") or hidden // heads
+        return cls(
+            hidden, intermediate, layers,
+            queries=heads * size,
+            keys=(config.get("num_key_value_heads") or heads) * size,
+            vocabulary=vocabulary,
+            is_tied=bool(config.get("tie_word_embeddings", False)),
+            has_bias=config.get("model_type") == "qwen2" or bool(config.get("attention_bias")),
+        )  # fmt: skip
+
+    @property
+    def layer_parameters(self) -> int:
+        attention = 2 * self.hidden * (self.queries + self.keys)
+        bias = self.queries + 2 * self.keys if self.has_bias else 0
+        return attention + bias + 3 * self.hidden * self.intermediate + 2 * self.hidden
+
+    @property
+    def embedding_parameters(self) -> int:
+        return self.vocabulary * self.hidden * (1 if self.is_tied else 2)
+
+    @property
+    def parameters(self) -> int:
+        return self.embedding_parameters + self.layers * self.layer_parameters + self.hidden
+
+    def adapter_parameters(self, rank: int) -> int:
+        """Return the number of parameters of LoRA adapters on all linear layers."""
+        attention = 4 * self.hidden + 2 * self.queries + 2 * self.keys
+        return self.layers * rank * (attention + 3 * (self.hidden + self.intermediate))
+
+    @property
+    def layer_bytes(self) -> int:
+        """The bytes that a layer keeps for each token until its backward pass, in bf16.
+
+        Each of the two norms keeps its input in fp32 and its result twice; attention keeps queries, keys and values
+        of all heads, and its output; the MLP keeps the gate before and after the activation, up, and their product.
+        """
+        return 16 * self.hidden + 8 * self.queries + 8 * self.intermediate
+
+    @property
+    def autocast_layer_bytes(self) -> int:
+        """The same under autocast from fp32 weights: norms and residuals are fp32, and each linear layer casts."""
+        return 26 * self.hidden + 8 * self.queries + 8 * self.intermediate
+
+    @property
+    def cache_bytes(self) -> int:
+        """The bytes of a token in a bf16 key-value cache."""
+        return 4 * self.layers * self.keys

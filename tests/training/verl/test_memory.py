@@ -1,0 +1,114 @@
+"""What of a run fits on a GPU is reckoned before it starts, and decides how much is computed at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.errors import ConfigError
+from sql_agent.training.verl import memory
+from sql_agent.training.verl.config import defaults, verl_options
+from sql_agent.training.verl.memory import GB, plan_memory
+from tests.support.model_shapes import make_config
+
+H100 = (81559 << 20, 81000 << 20)  # total and free bytes
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "gpu_memory", lambda: H100)
+
+
+def settings_of(tmp_path: Path, size: str, *overrides: str, task: str = "spider") -> Settings:
+    folder = make_config(tmp_path / size, size)
+    return load_settings([f"model={folder}", "backend=verl", *overrides], defaults=defaults(task))
+
+
+def options(settings: Settings) -> Any:
+    return verl_options(settings, run=Path("/r"), rollout_server="", resume=False)["actor_rollout_ref"]
+
+
+@pytest.mark.parametrize("task", ["spider", "medical"])
+@pytest.mark.parametrize(
+    ("size", "given", "recomputes"),
+    [
+        ("0.5B", ["verl.gpu_memory_gb=80"], False),
+        ("0.5B", ["verl.gpu_memory_gb=40"], False),
+        ("0.5B", ["verl.gpu_memory_gb=24"], True),
+        ("1.5B", [], False),
+        ("1.5B", ["verl.gpu_memory_gb=80"], False),
+        ("1.5B", ["verl.gpu_memory_gb=40"], True),
+        ("1.5B", ["verl.gpu_memory_gb=24", "verl.lora_rank=32"], True),
+        ("7B", ["verl.gpu_memory_gb=80", "verl.lora_rank=32"], True),
+    ],
+)
+def test_every_phase_of_the_defaults_fits_on_the_card(
+    tmp_path: Path, task: str, size: str, given: list[str], recomputes: bool, card: None
+) -> None:
+    settings = settings_of(tmp_path, size, *given, task=task)
+    plan = plan_memory(settings)
+    assert plan.worst[1] <= plan.card.usable < plan.card.free
+    assert plan.checkpointing == recomputes
+    assert plan.tokens >= options(settings)["rollout"]["max_model_len"], "the longest rollout is one pass"
+    assert plan.vllm > 2 * GB
+
+
+def test_the_defaults_that_ran_out_of_memory_are_known_not_to_fit(tmp_path: Path, card: None) -> None:
+    """Spider, 1.5B, on an H100: 24,576 tokens without checkpointing took 75 GB beside 25 GB of weights."""
+    old = ["actor.ppo_max_token_len_per_gpu=24576", "model.enable_gradient_checkpointing=false"]
+    settings = settings_of(tmp_path, "1.5B", *(f"verl.config.actor_rollout_ref.{each}" for each in old))
+    with pytest.raises(ConfigError, match=r"does not fit: update needs 11\d") as caught:
+        plan_memory(settings)
+    assert "activations" in caught.value.message
+    assert "leave the tokens" in str(caught.value.hint)
+    assert options(settings_of(tmp_path, "1.5B"))["actor"]["ppo_max_token_len_per_gpu"] < 16384
+
+
+@pytest.mark.parametrize(("size", "gb", "advice"), [("1.5B", 24, "--lora-rank"), ("7B", 80, "--lora-rank")])
+def test_what_does_not_fit_is_refused_with_what_would(tmp_path: Path, size: str, gb: int, advice: str) -> None:
+    with pytest.raises(ConfigError, match=rf"does not fit: .* needs \d+\.\d GB of each GPU, and .* of {gb}\.0 GB") as e:
+        plan_memory(settings_of(tmp_path, size, f"verl.gpu_memory_gb={gb}"))
+    assert advice in str(e.value.hint)
+
+
+def test_more_gpus_share_the_weights(tmp_path: Path) -> None:
+    card_of_80 = ["verl.gpu_memory_gb=80", "sft.steps=0"]
+    plan = plan_memory(settings_of(tmp_path, "7B", "verl.n_gpus=4", *card_of_80))
+    assert plan.fits and "fine-tuning" not in plan.phases
+
+
+def test_what_verl_config_gives_stays_and_is_reckoned_with(tmp_path: Path, card: None) -> None:
+    given = ["actor.ppo_max_token_len_per_gpu=9000", "rollout.gpu_memory_utilization=0.5"]
+    plan = plan_memory(settings_of(tmp_path, "0.5B", *(f"verl.config.actor_rollout_ref.{each}" for each in given)))
+    assert plan.tokens == 9000
+    assert plan.vllm == pytest.approx(0.5 * H100[0])
+
+
+def test_vllm_gets_its_share_of_the_whole_card_when_the_run_may_use_a_part_of_it(tmp_path: Path, card: None) -> None:
+    settings = settings_of(tmp_path, "1.5B", "verl.gpu_memory_gb=40")
+    share = options(settings)["rollout"]["gpu_memory_utilization"]
+    assert share * H100[0] == pytest.approx(plan_memory(settings).vllm, rel=0.001)
+    assert share < 0.1
+
+
+def test_frozen_weights_are_kept_in_bf16_and_trained_ones_in_fp32(tmp_path: Path, card: None) -> None:
+    assert options(settings_of(tmp_path, "7B", "verl.lora_rank=8"))["actor"]["fsdp_config"]["model_dtype"] == "bfloat16"
+    assert options(settings_of(tmp_path, "0.5B"))["actor"]["fsdp_config"]["model_dtype"] == "fp32"
+
+
+def test_a_host_without_a_gpu_is_asked_for_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "gpu_memory", lambda: None)
+    with pytest.raises(ConfigError, match="nvidia-smi lists no GPU") as caught:
+        plan_memory(settings_of(tmp_path, "0.5B"))
+    assert "verl.gpu_memory_gb=80" in str(caught.value.hint)
+
+
+def test_a_model_of_unknown_sizes_gets_the_smallest_passes(tmp_path: Path, card: None) -> None:
+    folder = make_config(tmp_path / "experts", "0.5B")
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace("{", '{"num_experts": 64, ', 1))
+    plan = plan_memory(load_settings([f"model={folder}"], defaults=defaults("spider")))
+    assert (plan.tokens, plan.checkpointing, plan.phases) == (6144, True, {})
