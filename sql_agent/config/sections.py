@@ -267,7 +267,7 @@ class TrainSettings(Section):
     )
     minibatches: Positive = Field(1, description="optimizer steps per GRPO step, each on a part of the groups")
     micro_batch: Positive = Field(
-        8, description="sequences per forward pass, also in sft; verl packs GRPO sequences by tokens instead"
+        4, description="sequences per forward pass, also in sft; verl packs GRPO sequences by tokens instead"
     )
     max_grad_norm: PositiveNumber = Field(1.0, description="L2 norm to which larger gradients are scaled down")
     save_every: Positive = Field(5, description="steps between two checkpoints")
