@@ -75,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.resume:
         check_inputs(plan.settings.runs_dir / plan.settings.run_name, inputs)
     log = RunLog.resume(plan.settings) if arguments.resume else RunLog.create(plan.settings)
+    log.say = ui.say
     if log.notice:
         ui.say(log.notice)
     try:

@@ -139,6 +139,21 @@ def public_dump(settings: Settings) -> dict[str, Any]:
     return settings.model_dump(mode="json")
 
 
+def with_absolute_paths(settings: Settings) -> Settings:
+    """Return `settings` with absolute paths in place of the paths that the user gave.
+
+    A saved run is thus found again by commands in other folders. Defaults stay relative to the checkout.
+    """
+    values = flatten(settings.model_dump())
+    for name, value in values.items():
+        if isinstance(value, Path) and value != FIELDS[name].default:
+            values[name] = value.absolute()
+    for name, is_path in (("task", settings.task.endswith(".toml")), ("model", Path(settings.model).is_dir())):
+        if values[name] and is_path:
+            values[name] = str(Path(values[name]).absolute())
+    return Settings.model_validate(nest(values))
+
+
 def as_text(value: Any) -> str:
     """Format the value of a setting as on the command line. A path inside the checkout becomes a relative path."""
     if value is None:

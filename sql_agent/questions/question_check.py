@@ -26,7 +26,7 @@ Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 REQUIRED_SHARE = 0.9
 _MIN_CHECKED = 8  # questions, even after the time limit
 _COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)
-_TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
+_TABLE = re.compile(r"""\b(?:FROM|JOIN)\s+(\w+|`(?:[^`]|``)+`|"(?:[^"]|"")+")""", re.IGNORECASE)
 _NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})
 
 

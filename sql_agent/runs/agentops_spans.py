@@ -59,7 +59,7 @@ def open_agentops(run: TrackedRun) -> Iterator[Tracker]:
         if spans and exporter.export(spans) is not SpanExportResult.SUCCESS:
             raise TrainingError(f"AgentOps did not accept {len(spans)} spans of step {step}")
 
-    yield Tracker(metrics=lambda _step, _values: None, table=table)
+    yield Tracker(metrics=lambda _step, _values: None, table=table, losses=lambda _values: None)
     exporter.shutdown()  # type: ignore[no-untyped-call]
 
 

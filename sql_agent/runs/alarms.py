@@ -6,6 +6,7 @@ In a published run with a model as the judge, the score rose to 0.99 while tool 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 _STEPS = 5  # steps to average at the start and at the end of a run
@@ -15,29 +16,43 @@ _FURTHER = 0.2  # allowed growth of a share or a score
 Metrics = Mapping[str, object]
 
 
-def alarms(steps: Sequence[Metrics], validations: Sequence[Metrics]) -> dict[str, str]:
-    """Return {symptom: sentence} for the symptoms of reward hacking; empty for fewer than ten steps.
+@dataclass(frozen=True)
+class Alarm:
+    """A symptom of reward hacking: a sentence with {names}, which pages translate, and the values of the names."""
+
+    text: str
+    values: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return self.text.format_map(self.values)
+
+
+def alarms(steps: Sequence[Metrics], validations: Sequence[Metrics]) -> dict[str, Alarm]:
+    """Return {symptom: alarm} for the symptoms of reward hacking; empty for fewer than ten steps.
 
     The means of the first and last five training steps are compared, and the first and the last validation.
     """
     if len(steps) < 2 * _STEPS:
         return {}
-    found = {}
+    found: dict[str, Alarm] = {}
     queries, length = _ends(steps, "agent/tool_calls"), _ends(steps, "agent/completion_tokens")
     refused, judge = _ends(steps, "refused_answerable"), _ends(steps, "reward/judge")
     if queries and queries[1] < _HALF * queries[0]:
-        found["queries"] = f"queries a rollout fell from {queries[0]:.2f} to {queries[1]:.2f}"
+        found["queries"] = _alarm("queries a rollout fell from {a} to {b}", "{:.2f}", *queries)
     if length and not _HALF <= length[1] / max(length[0], 1e-9) <= _DOUBLE:
-        found["length"] = f"the tokens of a rollout went from {length[0]:.0f} to {length[1]:.0f}"
+        found["length"] = _alarm("the tokens of a rollout went from {a} to {b}", "{:.0f}", *length)
     if refused and refused[1] > refused[0] + _FURTHER:
-        found["refusals"] = f"refusals of answerable questions rose from {refused[0]:.0%} to {refused[1]:.0%}"
+        found["refusals"] = _alarm("refusals of answerable questions rose from {a} to {b}", "{:.0%}", *refused)
     correct = [share for line in validations if (share := _correct(line)) is not None]
     if judge and len(correct) > 1 and judge[1] - correct[-1] > judge[0] - correct[0] + _FURTHER:
-        found["gap"] = (
-            f"the judge's score rose from {judge[0]:.2f} to {judge[1]:.2f}, the correct answers of the validation went "
-            f"from {correct[0]:.0%} to {correct[-1]:.0%}"
-        )
+        text = "the judge's score rose from {a} to {b}, the correct answers of the validation went from {c} to {d}"
+        ends = {"a": f"{judge[0]:.2f}", "b": f"{judge[1]:.2f}", "c": f"{correct[0]:.0%}", "d": f"{correct[-1]:.0%}"}
+        found["gap"] = Alarm(text, ends)
     return found
+
+
+def _alarm(text: str, form: str, before: float, after: float) -> Alarm:
+    return Alarm(text, {"a": form.format(before), "b": form.format(after)})
 
 
 def _ends(steps: Sequence[Metrics], name: str) -> tuple[float, float] | None:

@@ -161,7 +161,7 @@ class RunReader:
         return {
             "name": self.name,
             "facts": self._facts(),
-            "alarms": list(alarms(self.steps, of_grpo(self.validations)).values()),
+            "alarms": [asdict(alarm) for alarm in alarms(self.steps, of_grpo(self.validations)).values()],
             "prompt": prompt.read_text(encoding="utf-8") if (prompt := self.folder / PROMPT).exists() else "",
             "charts": charts(self.steps, self.validations, self.sft),
             "config": self.config,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sql_agent.config.settings import Settings, Source, flatten, merge, public_dump
+from sql_agent.config.settings import Settings, Source, flatten, merge, public_dump, with_absolute_paths
 from sql_agent.errors import ResumeError
 from sql_agent.runs.checkpoints import last_saved_step, local_checkpoints, verify_checkpoint
 from sql_agent.runs.run_folder import CONFIG, METRICS, ROLLOUTS, VALIDATION, run_source
@@ -34,7 +34,7 @@ def settings_to_resume(sources: Sequence[Source]) -> Settings:
         raise ResumeError(
             f"no run to resume in {folder}", hint="give the name of a folder under runs_dir as run_name=NAME"
         )
-    named, saved, now = sources[-1].values, run_source(folder), flatten(public_dump(given))
+    named, saved, now = sources[-1].values, run_source(folder), flatten(public_dump(with_absolute_paths(given)))
     before = saved.values
     changed = [
         f"{name}: {before.get(name)!r} → {now.get(name)!r}"

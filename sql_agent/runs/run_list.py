@@ -19,7 +19,7 @@ _COLUMNS = ["ended", "steps", "reward", "accurate", "correct", "model", "started
 
 
 class RunSummary(NamedTuple):
-    """A run in the list; `texts` are the cells of `_COLUMNS`, `alarms` the result of `alarms()`."""
+    """A run in the list; `texts` are the cells of `_COLUMNS`, `alarms` the sentences of `alarms()`."""
 
     folder: Path
     texts: list[str]
@@ -78,4 +78,4 @@ def _summary(folder: Path) -> RunSummary:
         model_of(config),
         sessions[0].started_at if sessions else "–",
     ]
-    return RunSummary(folder, texts, list(alarms(steps, of_grpo(validations)).values()))
+    return RunSummary(folder, texts, list(map(str, alarms(steps, of_grpo(validations)).values())))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from sql_agent.config.settings import Settings, public_dump
+from sql_agent.config.settings import Settings, public_dump, with_absolute_paths
 from sql_agent.errors import ConfigError
 from sql_agent.runs.checkpoints import last_saved_step
 from sql_agent.runs.resume import cut_to_checkpoint
@@ -27,13 +27,16 @@ class RunLog:
     """Appends lines to the files in the run's `folder`, and sends metrics and rollouts to `trackers`.
 
     Each write is flushed to disk, so that a killed run loses no line. `notice` is a message for the user about a
-    renamed earlier folder or a resumed run, or empty.
+    renamed earlier folder or a resumed run, or empty. `say` is called with a warning when another program has removed
+    or cut a file.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notice = ""
         self.trackers: Trackers | None = None
+        self.say: Callable[[str], None] = lambda text: None
+        self._ends: dict[str, int] = {}  # the size of each file after the last write
 
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
@@ -92,6 +95,11 @@ class RunLog:
         """Append the loss of one step of supervised fine-tuning, in nats a token."""
         self._append(SFT, [{"step": step, "steps": steps, "loss": loss}])
 
+    def track_sft(self) -> None:
+        """Send the losses of the finished supervised fine-tuning to the trackers."""
+        if self.trackers:
+            self.trackers.losses([line["loss"] for line in run_lines(self.folder / SFT)])
+
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append the metrics of one training step."""
         self._append(METRICS, [{"step": step, **values}])
@@ -145,15 +153,21 @@ class RunLog:
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         path = self.folder / name
         with naming(path), path.open("a", encoding="utf-8") as sink:
+            if sink.tell() < self._ends.get(name, 0):
+                self.say(
+                    f"Warning: another program removed or cut {path} while the run was going on. Its earlier lines are "
+                    "lost; the run goes on"
+                )
             for item in objects:
                 sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
             sink.flush()
             os.fsync(sink.fileno())
+            self._ends[name] = sink.tell()
 
 
 def _write_config(folder: Path, settings: Settings) -> None:
     with atomic_write(folder / CONFIG) as unfinished:
-        text = json.dumps(public_dump(settings), ensure_ascii=False, indent=2) + "\n"
+        text = json.dumps(public_dump(with_absolute_paths(settings)), ensure_ascii=False, indent=2) + "\n"
         unfinished.write_text(text, encoding="utf-8")
 
 

@@ -26,6 +26,7 @@ RolloutLine = Mapping[str, Any]  # a line of rollouts.jsonl
 
 _PACKAGES = {"wandb": "wandb", "swanlab": "swanlab", "tensorboard": "tensorboardX"}
 _COLUMNS = ("step", "set", "question", "sql", "answer", "reference", "reward", "judge", "advantage", "outcome")
+_SFT_LOSS = "sft/loss"
 _OPEN_S = 60  # seconds to connect to Weights & Biases
 _CLOSE_S = 120.0  # for all trackers to send unsent data at the end of a run
 
@@ -44,11 +45,13 @@ class Tracker(NamedTuple):
     """A tracker's functions, which may raise any error of its library.
 
     `metrics(step, values)` sends metrics such as `train/reward/mean`; `table(step, name, rollouts)` sends rollouts as
-    the table `name`, which is `train/rollouts` or `val/rollouts`.
+    the table `name`, which is `train/rollouts` or `val/rollouts`. `losses(values)` sends the loss of each step of
+    supervised fine-tuning as `sft/loss`, before other metrics.
     """
 
     metrics: Callable[[int, Mapping[str, float]], None]
     table: Callable[[int, str, Sequence[RolloutLine]], None]
+    losses: Callable[[Sequence[float]], None]
 
 
 def check_trackers(settings: Settings) -> None:
@@ -79,6 +82,11 @@ class Trackers:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Send metrics, whose names begin with `train/` or `val/SET/`."""
         self._send(lambda tracker: tracker.metrics(step, values))
+
+    def losses(self, values: Sequence[float]) -> None:
+        """Send the loss of each step of supervised fine-tuning, in nats a token."""
+        if values:
+            self._send(lambda tracker: tracker.losses(values))
 
     def rollouts(self, step: int, mode: str, rollouts: Sequence[RolloutLine]) -> None:
         """Send the first rollouts of a step, as many as the setting `tracking.rollouts`, as a table."""
@@ -170,8 +178,14 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
         mode="offline" if offline else None,  # explicit, because an earlier run may have set another mode
         settings=settings,
     )
+
+    def losses(values: Sequence[float]) -> None:  # as a picture of step 0, because wandb's steps never fall
+        drawn = wandb.Table(columns=["step", "loss"], data=[list(pair) for pair in enumerate(values, 1)])
+        opened.log({_SFT_LOSS: wandb.plot.line(drawn, "step", "loss", title=_SFT_LOSS)}, step=0)
+
     yield Tracker(
         metrics=lambda step, values: opened.log(dict(values), step=step),
+        losses=losses,
         table=lambda step, name, rollouts: opened.log(
             {name: wandb.Table(columns=list(_COLUMNS), data=[*_cells(rollouts)])}, step=step
         ),
@@ -199,12 +213,20 @@ def open_swanlab(run: TrackedRun) -> Iterator[Tracker]:
         settings=settings,
     )
 
+    def losses(values: Sequence[float]) -> None:
+        for step, loss in enumerate(values, 1):
+            opened.log({_SFT_LOSS: loss}, step=step)
+
     def table(step: int, name: str, rollouts: Sequence[RolloutLine]) -> None:
         drawn = echarts.Table()
         drawn.add(list(_COLUMNS), _cells(rollouts))
         opened.log({name: drawn}, step=step)
 
-    yield Tracker(metrics=lambda step, values: opened.log(dict(values), step=step), table=table)
+    yield Tracker(
+        metrics=lambda step, values: opened.log(dict(values), step=step),
+        table=table,
+        losses=losses,
+    )
     opened.finish()
 
 
@@ -226,7 +248,11 @@ def _open_tensorboard(run: TrackedRun) -> Iterator[Tracker]:
         lines = ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in rows]
         writer.add_text(name, "\n".join(lines), step)
 
-    yield Tracker(metrics, table)
+    def losses(values: Sequence[float]) -> None:
+        for step, loss in enumerate(values, 1):
+            metrics(step, {_SFT_LOSS: loss})
+
+    yield Tracker(metrics, table, losses)
     writer.close()
 
 

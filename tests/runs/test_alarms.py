@@ -25,8 +25,8 @@ def test_a_judge_that_is_hacked_is_said_with_the_numbers() -> None:
     hacked = steps(queries=(0.91, 0.13), tokens=(60, 190), judge=(0.4, 0.99), refused=(0.0, 0.0))
     found = alarms(hacked, validations(0.4, 0.35))
     assert found.keys() == {"queries", "length", "gap"}
-    assert "0.91 to 0.13" in found["queries"]
-    assert "40% to 35%" in found["gap"]
+    assert "0.91 to 0.13" in str(found["queries"])
+    assert "40% to 35%" in str(found["gap"])
 
 
 def test_refusals_that_spread_are_said() -> None:

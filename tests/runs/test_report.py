@@ -180,6 +180,10 @@ def test_an_alarm_of_the_reward_is_the_first_that_one_sees(run: Path, tab: Tab) 
     (run / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     tab.open(write_report(run).as_uri())
     assert "queries a rollout fell from 2.00 to 0.50" in tab.text("main > div > section:first-child")
+    tab.click("#language")
+    tab.wait("document.documentElement.lang === 'zh'")
+    assert "每条轨迹的查询次数从 2.00 降到 0.50" in tab.text("main > div > section:first-child")
+    tab.click("#language")
 
 
 @needs_chromium

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from sql_agent.cli.command import exits_cleanly
-from sql_agent.config.settings import load_settings
+from sql_agent.config.settings import load_settings, read_sources
 from sql_agent.errors import ConfigError
+from sql_agent.runs.resume import settings_to_resume
+from sql_agent.runs.run_folder import settings_of_run
 from sql_agent.runs.run_log import RunLog
 
 
@@ -28,6 +30,31 @@ def test_a_folder_that_cannot_be_written_is_refused_with_the_setting_to_change(t
     for settings in (["run_name=night"], []):
         with pytest.raises(ConfigError, match=r"runs_dir=.*file: "):
             RunLog.create(load_settings([f"runs_dir={tmp_path / 'file'}", *settings]))
+
+
+def test_a_run_is_found_and_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model").mkdir()
+    given = ["task=shop.toml", "model=model", "database.path=shop.db", "runs_dir=runs", "run_name=night"]
+    monkeypatch.chdir(tmp_path)
+    folder = RunLog.create(load_settings(given)).folder.absolute()
+    (folder / "checkpoints" / "step-000001").mkdir(parents=True)
+    (folder / "checkpoints" / "step-000001" / "state.json").touch()
+    assert settings_to_resume(read_sources(given)).task == str(tmp_path / "shop.toml")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    settings = settings_of_run(folder, [], {})
+    assert (settings.task, settings.model) == (str(tmp_path / "shop.toml"), str(tmp_path / "model"))
+    assert settings.database.path == tmp_path / "shop.db"
+
+
+def test_a_file_that_another_program_removed_is_said_once(tmp_path: Path) -> None:
+    log, said = RunLog(tmp_path), list[str]()
+    log.say = said.append
+    for step in (1, 2, 3, 4):
+        log.metrics(step, {"reward/mean": 0.5})
+        if step == 2:
+            (tmp_path / "metrics.jsonl").unlink()
+    assert len(said) == 1 and f"removed or cut {tmp_path / 'metrics.jsonl'}" in said[0]
 
 
 def test_a_full_disk_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

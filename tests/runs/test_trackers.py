@@ -44,6 +44,9 @@ def follow(folder: Path, said: list[str], *changes: str) -> Path:
     settings = load_settings([f"runs_dir={folder}", "run_name=night", *changes])
     log = RunLog.create(settings)
     log.trackers = Trackers(settings, log.folder, said.append)
+    for step, loss in ((1, 2.5), (2, 1.5)):
+        log.sft(step, 2, loss)
+    log.track_sft()
     log.validation(0, VALIDATED)
     log.rollouts(1, "train", [FinishedRollout("r1", "1-0", record(1), 1.1, (), (), None)], {"r1": 0.5})
     log.metrics(1, {"reward/mean": 0.5})
@@ -57,7 +60,7 @@ def test_wandb_gets_metrics_table_and_configuration_offline(tmp_path: Path, said
     assert said == []
     (written,) = files.glob("wandb/offline-run-*")
     (stream,) = written.glob("run-*.wandb")
-    for name in (b"train/reward/mean", b"val/natural/accurate", b"questions_per_step"):
+    for name in (b"train/reward/mean", b"val/natural/accurate", b"sft/loss", b"questions_per_step"):
         assert name in stream.read_bytes()
     (table,) = written.glob("files/media/table/train/rollouts_*.json")
     (row,) = json.loads(table.read_text())["data"]
@@ -70,7 +73,7 @@ def test_swanlab_gets_metrics_table_and_configuration_offline(tmp_path: Path, sa
     assert said == []
     (written,) = files.glob("swanlab/run-*")
     (stream,) = written.glob("*.swanlab")
-    for name in (b"train/reward/mean", b"val/natural/accurate"):
+    for name in (b"train/reward/mean", b"val/natural/accurate", b"sft/loss"):
         assert name in stream.read_bytes()
     assert "questions_per_step" in (written / "files" / "config.yaml").read_text()
     (table,) = written.glob("media/echarts/*.json")
@@ -91,6 +94,7 @@ def test_tensorboard_reads_metrics_and_a_table(tmp_path: Path, said: list[str]) 
     events = EventAccumulator(str(files / "tensorboard")).Reload()
     assert said == []
     assert events.Scalars("train/reward/mean")[0].value == 0.5
+    assert [(e.step, e.value) for e in events.Scalars("sft/loss")] == [(1, 2.5), (2, 1.5)]
     assert [(e.step, e.value) for e in events.Scalars("val/natural/accurate")] == [(0, 0.75)]
     (table,) = events.Tensors("train/rollouts/text_summary")
     assert b"In which form does Drug 1 come?" in table.tensor_proto.string_val[0]

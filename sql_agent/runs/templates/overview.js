@@ -16,7 +16,7 @@ function overview(report) {
 function alarmsOf({ alarms, name }, named) {
   if (!alarms || !alarms.length) return null;
   return el("section.alarms", { role: "alert" }, el("b", {}, t("Look at the rollouts: the reward may go wrong."), named ? ` ${name}` : ""),
-    el("ul", {}, alarms.map(alarm => el("li", {}, alarm))));
+    el("ul", {}, alarms.map(alarm => el("li", {}, t(alarm.text, alarm.values)))));
 }
 
 /** Return how many answers were wrong in training and in the last validation, by cause; a number leads to its rollouts. */

@@ -164,6 +164,7 @@ def _fine_tuned(
         model = fine_tuned_model(settings, questions, task, databases, compute=compute, hooks=hooks)
     if log is not None:
         copy_losses(model, log.folder / SFT)
+        log.track_sft()
     with ui.status("Loading the model"):
         return _load(model, settings)
 

@@ -107,6 +107,8 @@ class VerlGrpo(TrainingAlgorithm):
                 f"supervised fine-tuning ended with exit code {code}: {last_error(log)}",
                 hint=f"see {log}; sft.steps=0 trains without it",
             )
+        if code == 0:
+            self._log.track_sft()
 
     async def _start_module(self, module: str, *arguments: Path | str, **streams: Any) -> asyncio.subprocess.Process:
         """Start `python -m module` in a new session; on Linux the process also ends when this process dies."""

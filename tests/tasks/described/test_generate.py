@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from sql_agent.config.settings import load_settings
-from sql_agent.questions.question_check import check_questions, count_quotes, problem_of
+from sql_agent.questions.question_check import check_questions, count_quotes, problem_of, read_example
 from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.items import Reader
+from sql_agent.schemas import Question
 from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
 from sql_agent.tasks.described.table_rows import read_database
 from tests.tasks.described.conftest import Described
@@ -62,3 +64,10 @@ def test_a_statement_quotes_the_names_that_need_it(shop: Described) -> None:
     )
     grouped = Statement("products", (Output("category"),), group_by=Output("category"), order_by=COUNT, limit=1)
     assert grouped.sql(names) == "SELECT category FROM products GROUP BY category ORDER BY COUNT(*) LIMIT 1"
+
+
+def test_a_quoted_table_is_read_whole_in_the_evaluation_of_a_judge(shop: Described) -> None:
+    question = Question(id="1", question="?", answer="open", sql="SELECT status FROM `order` WHERE order_no = 1")
+    with shop.task.open_database(load_settings()) as database:
+        example = read_example(question, database, Reader(shop.task.words["en"]), shop.task.schema.names)
+    assert [(call.sql, call.answer.status) for call in example.tables.calls] == [("SELECT * FROM `order`", "ok")]
