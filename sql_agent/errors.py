@@ -11,6 +11,7 @@
     │   └── JudgeCutOffError                   the judging model's reply exceeded its token limit
     └── TrainingError          (RuntimeError)  a run cannot start or go on
         ├── PreflightError                     one call through proxy and store returned no triplet
+        ├── GpuMemoryError                     an update on the GPU ran out of memory
         ├── NoTripletsError                    a step ended without any training data
         └── ResumeError                        the run to resume has other settings or no saved state
 
@@ -20,6 +21,7 @@ with exit code 2; see `cli/command.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -83,6 +85,17 @@ class JudgeCutOffError(JudgeError):
 
 class TrainingError(SqlAgentError, RuntimeError):
     """A run cannot start or cannot go on."""
+
+
+class GpuMemoryError(TrainingError):
+    """An update on the GPU ran out of memory.
+
+    `smaller` has the settings, by dotted name, of an update that needs less; empty if there is none.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, smaller: Mapping[str, object]) -> None:
+        super().__init__(message, hint=hint)
+        self.smaller = smaller
 
 
 class PreflightError(TrainingError):

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.text import Text
 
@@ -15,7 +15,7 @@ from sql_agent.cli.model_choice import ChosenModel, describe_local, remote_endpo
 from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.errors import DataError, SqlAgentError, TrainingError
+from sql_agent.errors import DataError, GpuMemoryError, SqlAgentError, TrainingError
 from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.runs.charts import result_table, stages
@@ -31,7 +31,7 @@ from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers import Trackers
 from sql_agent.system.files import timestamped_folder
 from sql_agent.system.memory import named_memory_errors
-from sql_agent.system.runtime import slow_imports
+from sql_agent.system.runtime import repeat_command, slow_imports
 from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tasks.task import database_digest
 
@@ -78,18 +78,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     log.say = ui.say
     if log.notice:
         ui.say(log.notice)
+    interrupted, smaller = False, {}
     try:
         _run(plan, log, role, ui, arguments, inputs=inputs)
-        interrupted = False
     except KeyboardInterrupt:
         interrupted = True
-    except SqlAgentError:
-        say_unfinished(log, plan.settings, ui, how="failed")
-        raise
+    except SqlAgentError as error:
+        smaller = dict(error.smaller) if isinstance(error, GpuMemoryError) else {}
+        if not smaller:
+            say_unfinished(log, plan.settings, ui, how="failed")
+            raise
     finally:
         report = try_report(log, ui)
         if log.trackers:
             log.trackers.close()
+    if smaller:
+        _start_again(smaller, log, ui)
     if interrupted:
         say_unfinished(log, plan.settings, ui, how="was interrupted")
         return INTERRUPTED
@@ -130,6 +134,19 @@ def _run(
             raise algorithm.error
         if algorithm.interrupted:
             raise KeyboardInterrupt
+
+
+def _start_again(smaller: Mapping[str, object], log: RunLog, ui: Ui) -> NoReturn:
+    """Replace this process by one that goes on after the last checkpoint with the settings `smaller`.
+
+    The update is not repeated in verl's processes, because it left FSDP in the middle of a backward pass, other GPUs in
+    a collective call, and perhaps some optimizer steps done.
+    """
+    saved = last_saved_step(log.folder)
+    added = [f"{name}={value}" for name, value in smaller.items()]
+    where, resume = ("from the start", []) if saved is None else (f"after step {saved}", ["--resume"])
+    ui.say(f"An update ran out of GPU memory. The run goes on {where}, once, with smaller passes: {' '.join(added)}")
+    repeat_command([*resume, f"run_name={log.folder.name}", *added])
 
 
 def _inputs(plan: Plan) -> dict[str, str]:

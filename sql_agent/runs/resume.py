@@ -18,6 +18,8 @@ from sql_agent.system.files import atomic_write
 
 # Settings that may change when a run is resumed, because they do not change what the run computes.
 _MAY_CHANGE = ("runner", "local.cache_dir", "runs_dir", "judge.cache_dir", "train.micro_batch", "verl.gpu_memory_gb",
+               "verl.config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+               "verl.config.actor_rollout_ref.model.enable_gradient_checkpointing",
                "run_name", "tracking", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
 
 

@@ -1,13 +1,15 @@
-"""Tune the Python runtime: uvloop with a fix for sockets, and fewer garbage collections."""
+"""Tune the Python runtime: uvloop with a fix for sockets, and fewer garbage collections; repeat a command."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import uvloop
 
@@ -59,3 +61,9 @@ def slow_imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def repeat_command(added: Sequence[str]) -> NoReturn:
+    """Replace this process by its own command with the arguments `added` at the end."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], *added])  # noqa: S606  no shell is wanted

@@ -2,7 +2,8 @@
 
 Run as `python -m tests.support.fake_verl OPTIONS.json`. The policy is a script behind the real serving code: it
 queries, reads and answers, after FAKE_LATENCY_S seconds. FAKE_VERL names a mishap to play: crash, slow (its start
-and its updates take seconds), lose (the policy goes away), engine (vLLM fails while it takes the weights).
+and its updates take seconds), lose (the policy goes away), engine (vLLM fails while it takes the weights), memory (the
+second update runs out of memory unless verl.config gives the tokens of a pass).
 FAKE_POLICIES names policies that are served elsewhere, by `python -m tests.support.fake_verl --serve MODEL`, which
 prints its address.
 """
@@ -120,6 +121,7 @@ async def train(options: dict[str, Any], overrides: dict[str, Any], metrics: Pat
         if trainer["val_before_train"]:
             await roll_out(session, rollout_server, val, 0, copies=1)
             log(metrics, 0, {"val-core/reward": 0.5})
+        halved = "ppo_max_token_len_per_gpu" in overrides["actor_rollout_ref"]["actor"]
         for step in range(done + 1, trainer["total_training_steps"] + 1):
             started = time.monotonic()
             size = data["train_batch_size"]
@@ -127,6 +129,9 @@ async def train(options: dict[str, Any], overrides: dict[str, Any], metrics: Pat
             copies = options["actor_rollout_ref"]["rollout"]["n"]
             outputs = await roll_out(session, rollout_server, chosen, step, copies=copies)
             gen_s = time.monotonic() - started
+            if step == 2 and os.environ.get("FAKE_VERL") == "memory" and not halved:
+                print(OUT_OF_MEMORY.replace("TaskRunner.run", "WorkerDict.actor_rollout_ref_update_actor"), flush=True)
+                os._exit(1)
             await update()
             (metrics.parent / f"sequences-{step}.json").write_text(json.dumps(outputs))
             if step % trainer["save_freq"] == 0:

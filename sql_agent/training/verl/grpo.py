@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.config.settings import Settings
-from sql_agent.errors import TrainingError
+from sql_agent.errors import GpuMemoryError, TrainingError
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.retrying_scheduler import RetryingScheduler
@@ -31,10 +31,12 @@ from sql_agent.system.web_server import served, uvicorn_server
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
-from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, step_metrics
+from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, ran_out_in_update, step_metrics
+from sql_agent.training.verl.memory import smaller_passes
 from sql_agent.training.verl.rollout_server import RolloutApp
 
 _POLL_S = 0.2
+_OPTIONS = "verl.json"  # in the run's folder
 _LAST_WORD_S = 1.0  # for verl to end after its rollouts were lost
 _GRACE_S = 20.0
 TRAINER_MODULE = "sql_agent.training.verl.launch"
@@ -130,7 +132,7 @@ class VerlGrpo(TrainingAlgorithm):
             "overrides": typed(self._settings.verl.config),
             "environment": verl_environment() | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve())},
         }
-        path = run / "verl.json"
+        path = run / _OPTIONS
         path.write_text(json.dumps(options, indent=2), encoding="utf-8")
         self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
         engine = EngineMonitor(run / "verl.log")
@@ -174,8 +176,17 @@ class VerlGrpo(TrainingAlgorithm):
         if code < 0:
             raise self._killed(code, kills)
         if code:
-            cause = last_error(log)
-            raise TrainingError(f"verl ended with exit code {code}: {cause}", hint=_advice(cause, log))
+            raise self._error(code)
+
+    def _error(self, code: int) -> TrainingError:
+        """Return the error of a verl that ended with the exit code `code`."""
+        log = self._log.folder / "verl.log"
+        cause = last_error(log)
+        said, advice = f"verl ended with exit code {code}: {cause}", _advice(cause, log)
+        if not ran_out_in_update(log):
+            return TrainingError(said, hint=advice)
+        options = json.loads((self._log.folder / _OPTIONS).read_text(encoding="utf-8"))["options"]
+        return GpuMemoryError(said, hint=advice, smaller=smaller_passes(self._settings, options))
 
     def _killed(self, code: int, kills: int) -> TrainingError:
         """Return the error of a verl that was killed; what the monitor then sees are its consequences."""

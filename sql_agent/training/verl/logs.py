@@ -58,6 +58,11 @@ def last_error(log: Path) -> str:
     return causes[-1][:_SHOWN] if causes else last_line(log)
 
 
+def ran_out_in_update(log: Path) -> bool:
+    """Return whether a log ends with an update that ran out of the GPU's memory."""
+    return "out of memory" in last_error(log) and any("update_actor" in line for line in _lines(log)[-_SEARCHED:])
+
+
 def last_line(log: Path) -> str:
     """Return the last non-empty line of a log, without colours (at most 500 characters)."""
     lines = map(_plain, reversed(_lines(log)))

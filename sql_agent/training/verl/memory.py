@@ -36,6 +36,8 @@ SFT_TOKENS = 8192
 _SFT_ENOUGH = 4096
 _SAMPLED = 0.5  # share of a demonstration's tokens for which logits are computed
 
+_TOKENS, _CHECKPOINTING = "actor.ppo_max_token_len_per_gpu", "model.enable_gradient_checkpointing"
+
 Parts = dict[str, float]
 
 
@@ -111,6 +113,22 @@ def plan_memory(settings: Settings) -> MemoryPlan:
     if not plan.fits and not _offloads(settings):
         raise _refusal(settings.model, shape, load, plan)
     return plan
+
+
+def smaller_passes(settings: Settings, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with half of the tokens in a pass of `options` (see `verl_options`), and with checkpointing.
+
+    Empty if `settings` give the tokens, as they do when they were halved before, or if a pass can be no smaller.
+    """
+    actor, model = options["actor_rollout_ref"]["actor"], options["actor_rollout_ref"]["model"]
+    before = (actor["ppo_max_token_len_per_gpu"], model["enable_gradient_checkpointing"])
+    after = (max(before[0] // 2, rollout_length(settings)), True)
+    if after == before or _given(settings, _TOKENS) is not None:
+        return {}
+    return {
+        f"verl.config.actor_rollout_ref.{name}": value
+        for name, value in zip((_TOKENS, _CHECKPOINTING), after, strict=True)
+    }
 
 
 def card_of(settings: Settings) -> Card:
@@ -229,8 +247,8 @@ def _load_of(settings: Settings) -> Load:
     verl = settings.verl
     apart = verl.trainer_mode == "separate_async"
     share = _given(settings, "rollout.gpu_memory_utilization")
-    checkpointing = _given(settings, "model.enable_gradient_checkpointing")
-    tokens = _given(settings, "actor.ppo_max_token_len_per_gpu")
+    checkpointing = _given(settings, _CHECKPOINTING)
+    tokens = _given(settings, _TOKENS)
     return Load(
         length=rollout_length(settings),
         gpus=verl.nnodes * (verl.n_gpus // 2 if apart else verl.n_gpus),

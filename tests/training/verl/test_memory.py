@@ -11,7 +11,7 @@ from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.training.verl import memory
 from sql_agent.training.verl.config import defaults, verl_options
-from sql_agent.training.verl.memory import GB, plan_memory
+from sql_agent.training.verl.memory import GB, plan_memory, smaller_passes
 from tests.support.model_shapes import make_config
 
 H100 = (81559 << 20, 81000 << 20)  # total and free bytes
@@ -97,6 +97,15 @@ def test_vllm_gets_its_share_of_the_whole_card_when_the_run_may_use_a_part_of_it
 def test_frozen_weights_are_kept_in_bf16_and_trained_ones_in_fp32(tmp_path: Path, card: None) -> None:
     assert options(settings_of(tmp_path, "7B", "verl.lora_rank=8"))["actor"]["fsdp_config"]["model_dtype"] == "bfloat16"
     assert options(settings_of(tmp_path, "0.5B"))["actor"]["fsdp_config"]["model_dtype"] == "fp32"
+
+
+def test_a_pass_is_halved_once_and_stays_long_enough_for_the_longest_rollout(tmp_path: Path, card: None) -> None:
+    settings = settings_of(tmp_path, "1.5B")
+    chosen = options(settings)["actor"]["ppo_max_token_len_per_gpu"]
+    smaller = smaller_passes(settings, {"actor_rollout_ref": options(settings)})
+    assert list(smaller.values()) == [max(chosen // 2, 6144), True]
+    again = settings_of(tmp_path, "1.5B", *(f"{name}={value}" for name, value in smaller.items()))
+    assert smaller_passes(again, {"actor_rollout_ref": options(again)}) == {}, "given now, so it stays"
 
 
 def test_a_host_without_a_gpu_is_asked_for_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.schemas import Question
 from sql_agent.training.verl.config import defaults, verl_environment, verl_options
 from tests.support.fake_verl import assert_sampled_ids_have_their_log_probabilities
-from tests.support.processes import finish, lines, start, stop, wait_for
+from tests.support.processes import finish, lines, start, start_new, stop, wait_for
 from tests.support.small_database import make_database
 
 SCRIPT = Path(__file__).parents[2] / "support" / "train_with_fake_verl.py"
@@ -155,6 +155,23 @@ def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str])
     assert "verl ended with exit code 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate" in output
     assert "verl.log" in output and "a smaller verl.gpu_memory_gb" in output and "Traceback" not in output
     assert "--resume" not in output, "a run without a checkpoint cannot be resumed"
+
+
+@pytest.mark.slow
+def test_an_update_that_runs_out_of_memory_is_done_again_once_with_smaller_passes(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    shorter = "verl.config.data.max_response_length=512"
+    process = start_new([*arguments, shorter], script=SCRIPT, FAKE_VERL="memory")
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert "An update ran out of GPU memory. The run goes on after step 1, once, with smaller passes:" in output
+    assert output.count("Resuming after step 1 of 2") == 1
+    run = tmp_path / "runs" / "r"
+    assert [step["step"] for step in lines(run / "metrics.jsonl")] == [1, 2]
+    options = json.loads((run / "verl.json").read_text())
+    assert options["overrides"]["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 24576 // 2
+    assert options["overrides"]["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"] is True
 
 
 @pytest.mark.slow
