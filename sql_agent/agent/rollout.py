@@ -21,6 +21,7 @@ from sql_agent.database.answers import DATABASE_CHANGED
 from sql_agent.database.provenance import judge_case
 from sql_agent.errors import DatabaseFileError, JudgeError
 from sql_agent.reward import Judge, score
+from sql_agent.reward.execution_match import statement_in
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Drop, DropCause, Outcome, QueryCall, Question, RolloutRecord, Usage
 from sql_agent.system.sockets import LOCAL_NAMES
@@ -108,6 +109,9 @@ async def _run_agent(session: AgentSession) -> RolloutRecord:
     """Run the workflow of the settings, and return the ungraded record."""
     started = time.monotonic()
     answer, outcome = await _run_workflow(session)
+    task, lang = session.task, session.question.lang
+    if task.answer_is_sql and task.abstains(statement_in(answer), lang):
+        answer = task.words[lang].refusals[0]  # in one spelling, without a fence
     replies = tuple(session.replies)
     return RolloutRecord(
         question=session.question,

@@ -23,6 +23,7 @@ from sql_agent.evaluation.predictions import check_predictions, write_prediction
 from sql_agent.evaluation.results import (
     Evaluation,
     Rollouts,
+    final_answers,
     measure,
     print_report,
     report_on,
@@ -76,7 +77,10 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("-n", dest="count", type=positive, metavar="N", help="ask N questions of each set, evenly "
                         "spaced over its types; default: all")  # fmt: skip
     parser.add_argument("--samples", type=positive, default=1, metavar="K", help="ask each question K times, at "
-                        "temperature 1 unless agent.val_temperature is given; adds pass@1, pass@k, pass^k")  # fmt: skip
+                        "temperature 1 unless agent.val_temperature is given; adds pass@1, pass@k, pass^k, and "
+                        "the vote")  # fmt: skip
+    parser.add_argument("--refuse-below", type=_share, metavar="SHARE", help="the vote refuses where fewer of the "
+                        "samples agree; default: the share with the best RS(10) on these questions")  # fmt: skip
     parser.add_argument("--concurrency", type=positive, metavar="N",
                         help="concurrent questions; default: runner.concurrency")  # fmt: skip
     parser.add_argument(
@@ -101,10 +105,10 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--compare needs two models or more")
     asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
              arguments.overlap != "refuse", arguments.samples > 1, flag_settings(arguments))  # fmt: skip
-    if arguments.resume and any(asked):
+    if arguments.resume and (any(asked) or arguments.refuse_below is not None):
         parser.error("--resume reads all other options from its folder; add only --concurrency and --predictions")
-    if arguments.predictions and arguments.samples > 1:
-        parser.error("--predictions writes one answer to each question; leave out --samples")
+    if arguments.refuse_below is not None and arguments.samples == 1:
+        parser.error("--refuse-below is a share of the samples; give --samples")
     if arguments.predictions and (len(arguments.models) > 1 or len(arguments.questions) > 1):
         parser.error("--predictions writes the answers of one model to one set of questions; give one of each")
     return arguments
@@ -144,11 +148,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             ui.say(f"Comparison: {paths['html']}   Table to paste: {paths['md']}")
     if arguments.predictions:
-        write_predictions(arguments.predictions, folders[0])
+        write_predictions(arguments.predictions, final_answers(folders[0], evaluations[0]))
         ui.say(f"Predictions: {arguments.predictions}")
     ui.say(load_task(evaluations[0].about.settings["task"]).disclaimer)
     _refuse_dropped(folders, rollouts)
     return 0
+
+
+def _share(text: str) -> float:
+    """Parse a number from 0 to 1, as an argument type."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return share
 
 
 def _to_resume(arguments: argparse.Namespace) -> EvaluationFolder:
@@ -196,6 +211,7 @@ def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> t
         started=f"{datetime.now(tz=UTC):%Y-%m-%d %H:%M:%S} UTC",
         settings=public_dump(settings),
         samples=arguments.samples,
+        refuse_below=arguments.refuse_below,
     )
     return sets, about
 

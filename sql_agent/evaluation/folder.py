@@ -23,7 +23,7 @@ class About(Record):
 
     `base_url` and `remote_model` are the endpoint of a remote model and its name at that endpoint. Both are None for a
     model served by this program. `run` is the run that trained the model, None if unknown. Each question is asked
-    `samples` times.
+    `samples` times; the vote of the samples refuses below the agreement `refuse_below` (0–1), None: chosen afterwards.
     """
 
     model: str
@@ -35,6 +35,7 @@ class About(Record):
     started: str
     settings: dict[str, Any]
     samples: int = 1
+    refuse_below: float | None = None
 
 
 class _AskedLine(Record):

@@ -16,7 +16,7 @@ from sql_agent.rollouts.metrics import found_nothing, has_recovered, is_accurate
 from sql_agent.schemas import Lang, Outcome, Question, Record, RolloutRecord, Usage
 
 Readers = Mapping[Lang, Reader]
-_SAMPLE = "#"  # between the id of a question and the number of its sample
+SAMPLE = "#"  # between the id of a question and the number of its sample
 
 
 class Figure(Record):
@@ -141,7 +141,7 @@ ANSWER_MEASURES: dict[str, Measure] = {
     "accurate": Measure("accurate: the form that is paid", "share", lambda r, _: float(is_accurate(r))),
     "correct": Measure("correct: what a person accepts", "share", lambda r, _: float(is_correct(r))),
     "reward/judge": Measure("judge score (0–1)", "number", lambda r, _: r.reward.judge if r.reward else None),
-    "reward/mean": Measure("reward (0–1.1)", "number", lambda r, _: r.reward.total if r.reward else None),
+    "reward/mean": Measure("reward (up to 1.1)", "number", lambda r, _: r.reward.total if r.reward else None),
     "agent/sql_ok": Measure(
         "with a successful query", "share", lambda r, _: float(any(c.answer.status == "ok" for c in r.calls))
     ),
@@ -166,12 +166,51 @@ WORK_MEASURES: dict[str, Measure] = {
 }
 
 
+def reliability_measures(questions: int) -> dict[str, Measure]:
+    """Return the measures of a model that may refuse, with the reliability score of Lee et al. 2024 (EHRSQL).
+
+    RS(c) gives a right answer or a right refusal 100 points, a refusal of an answerable question 0, and anything else
+    -100 c. In RS(N), c is the number of `questions`.
+    """
+    penalties = {"0": 0, "5": 5, "10": 10, "n": questions}
+    scores = {f"rs_{c}": Measure(f"RS({c.upper()})", "number", _points(value)) for c, value in penalties.items()}
+    return scores | {
+        "accurate_answerable": Measure("answerable, and accurate", "share", _accurate_if_answerable),
+        "refusal_precision": Measure("refused, and unanswerable", "share", _precision),
+    }
+
+
+def _points(penalty: int) -> Callable[[RolloutRecord, Readers], float | None]:
+    def value(record: RolloutRecord, readers: Readers) -> float | None:
+        refused = _refused(record, readers)
+        if refused is None or is_accurate(record):
+            return None if refused is None else 100.0
+        return 0.0 if refused else -100.0 * penalty
+
+    return value
+
+
+def _accurate_if_answerable(record: RolloutRecord, readers: Readers) -> float | None:
+    return None if _refuses(record.question.answer, record, readers) is not False else float(is_accurate(record))
+
+
+def _precision(record: RolloutRecord, readers: Readers) -> float | None:
+    return float(bool(_refuses(record.question.answer, record, readers))) if _refused(record, readers) else None
+
+
 def in_samples(questions: Sequence[Question], samples: int) -> list[Question]:
     """Return each of `questions` `samples` times, with ids that differ by the number of the sample."""
     if samples == 1:
         return list(questions)
     numbers = range(1, samples + 1)
-    return [q.model_copy(update={"id": f"{q.id}{_SAMPLE}{number}"}) for q in questions for number in numbers]
+    return [q.model_copy(update={"id": f"{q.id}{SAMPLE}{number}"}) for q in questions for number in numbers]
+
+
+def without_samples(questions: Sequence[Question], samples: int) -> list[Question]:
+    """Return the questions from which `in_samples` made `questions`."""
+    if samples == 1:
+        return list(questions)
+    return [q.model_copy(update={"id": q.id.rpartition(SAMPLE)[0]}) for q in questions[::samples]]
 
 
 def measure_set(
@@ -181,10 +220,12 @@ def measure_set(
     price: Price | None = None,
     seed: int = 0,
     samples: int = 1,
+    reliability: bool = False,
 ) -> SetResult:
     """Return the figures of the rollouts of one question set, in which each question was asked `samples` times.
 
-    `price` is that of the agent's model, None if unknown.
+    `price` is that of the agent's model, None if unknown. With `reliability`, the figures include those of
+    `reliability_measures`.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
     priced = [_with_cost(record, price) for record in records]
@@ -193,10 +234,13 @@ def measure_set(
         divided: dict[str, list[RolloutRecord]] = defaultdict(list)
         for record in priced:
             divided[key(record)].append(record)
-        return {name: _measure(divided[name], readers, seed, samples) for name in sorted(divided) if name}
+        return {name: measured(divided[name]) for name in sorted(divided) if name}
+
+    def measured(of: Sequence[RolloutRecord]) -> Group:
+        return _measure(of, readers, seed, samples, reliability=reliability)
 
     return SetResult(
-        all=_measure(priced, readers, seed, samples),
+        all=measured(priced),
         by_task_type=groups(lambda r: r.question.task_type or "(none)"),
         by_language=groups(lambda r: r.question.lang),
         by_database=groups(lambda r: r.question.database or ""),
@@ -210,10 +254,13 @@ def _with_cost(record: RolloutRecord, price: Price | None) -> RolloutRecord:
     return record.model_copy(update={"usage": usage})
 
 
-def _measure(records: Sequence[RolloutRecord], readers: Readers, seed: int, samples: int) -> Group:
+def _measure(
+    records: Sequence[RolloutRecord], readers: Readers, seed: int, samples: int, *, reliability: bool
+) -> Group:
     graded = [record for record in records if record.reward is not None]
     figures = _sample_figures(graded, seed, samples) if samples > 1 else {}
-    for name, measure in (ANSWER_MEASURES | WORK_MEASURES).items():
+    reliable = reliability_measures(len(graded)) if reliability else {}
+    for name, measure in (reliable | ANSWER_MEASURES | WORK_MEASURES).items():
         values = [value for record in graded if (value := measure.value(record, readers)) is not None]
         if not values:
             continue
@@ -237,7 +284,7 @@ def _sample_figures(graded: Sequence[RolloutRecord], seed: int, samples: int) ->
     """Return the figures of `SAMPLE_MEASURES`, of the questions of which all samples are graded."""
     correct: dict[str, list[bool]] = defaultdict(list)
     for record in graded:
-        correct[record.question.id.rpartition(_SAMPLE)[0]].append(is_correct(record))
+        correct[record.question.id.rpartition(SAMPLE)[0]].append(is_correct(record))
     complete = [answers for answers in correct.values() if len(answers) == samples]
     if not complete:
         return {}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import ConfigError
-from sql_agent.evaluation.folder import EvaluationFolder
 from sql_agent.reward.execution_match import statement_in
+from sql_agent.schemas import Question
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task
 
@@ -27,17 +29,20 @@ def check_predictions(path: Path, task_name: str) -> None:
         raise ConfigError(f"--predictions {path} {problem}", hint="name a file in a folder that exists")
 
 
-def write_predictions(path: Path, folder: EvaluationFolder) -> None:
-    """Write a line for each question of `folder`: the statement or NONE, a tab, the name of the database."""
-    records = folder.records()
-    lines = []
-    for name, questions in folder.sets().items():
-        for question in questions:
-            record = records.get((name, question.id))
-            sql = _on_one_line(statement_in(record.answer)) if record else ""
-            lines.append(f"{sql or _NO_STATEMENT}\t{question.database or ''}\n")
+def write_predictions(path: Path, answers: Iterable[tuple[Question, str]]) -> None:
+    """Write the statement in each answer, or NONE.
+
+    A file NAME.json has an object with a statement for each question's id, as EHRSQL's scorer reads it. Any other file
+    has a line for each question, as Spider's evaluators read it: the statement, a tab, the name of the database.
+    """
+    if path.suffix == ".json":
+        found = {question.id: statement_in(answer) or _NO_STATEMENT for question, answer in answers}
+        text = json.dumps(found, ensure_ascii=False, indent=1) + "\n"
+    else:
+        lines = ((_on_one_line(statement_in(answer)), question.database or "") for question, answer in answers)
+        text = "".join(f"{sql or _NO_STATEMENT}\t{database}\n" for sql, database in lines)
     with atomic_write(path) as unfinished:
-        unfinished.write_text("".join(lines), encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def _on_one_line(sql: str) -> str:

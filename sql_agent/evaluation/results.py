@@ -7,26 +7,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pydantic import Field
 from rich.console import Console
 
 from sql_agent.evaluation.compare import Comparison, check_comparable, compare
 from sql_agent.evaluation.folder import About, EvaluationFolder, Key
-from sql_agent.evaluation.measures import Price, SetResult, measure_set
+from sql_agent.evaluation.measures import Price, SetResult, measure_set, without_samples
 from sql_agent.evaluation.tables import comparison_table, figure_tables, markdown, print_flips
+from sql_agent.evaluation.voting import best_threshold, decide, vote
 from sql_agent.runs.console import TextTable, print_table
 from sql_agent.runs.pages import render_report
 from sql_agent.runs.rollout_pack import RolloutPack
-from sql_agent.schemas import Record, RolloutRecord
+from sql_agent.schemas import Question, Record, RolloutRecord
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task
 
 
 class Evaluation(Record):
-    """The figures of one model, keyed by question set. `asked` is the number of questions in each set."""
+    """The figures of one model, keyed by question set. `asked` is the number of questions in each set.
+
+    Where each question was asked several times, there are further sets for the vote of the samples. `refuse_below` is
+    the least agreement, keyed by the set asked, below which the vote is to refuse.
+    """
 
     about: About
     asked: dict[str, int]
     sets: dict[str, SetResult]
+    refuse_below: dict[str, float] = Field(default_factory=dict)
 
 
 class Report(Record):
@@ -43,17 +50,41 @@ Rollouts = Mapping[Key, RolloutRecord]
 def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int = 0) -> Evaluation:
     """Return the figures of the rollouts in `folder`. `price` is the price of the model, None if unknown."""
     about, asked, records = folder.about(), folder.sets(), folder.records()
-    words = load_task(about.settings["task"]).words
-    sets = {name: [record for (of, _), record in records.items() if of == name] for name in asked}
-    return Evaluation(
-        about=about,
-        asked={name: len(questions) for name, questions in asked.items()},
-        sets={
-            name: measure_set(of, words, price=price, seed=seed, samples=about.samples)
-            for name, of in sets.items()
-            if of
-        },
-    )
+    task = load_task(about.settings["task"])
+    results: dict[str, SetResult] = {}
+    below: dict[str, float] = {}
+
+    def add(name: str, of: Sequence[RolloutRecord], samples: int = 1) -> None:
+        reliability = task.answer_is_sql
+        results[name] = measure_set(of, task.words, price=price, seed=seed, samples=samples, reliability=reliability)
+
+    for name in asked:
+        of = [record for (set_name, _), record in records.items() if set_name == name]
+        if not of:
+            continue
+        add(name, of, about.samples)
+        if about.samples > 1 and (votes := vote(of, task.words, about.samples)):
+            add(f"{name}, vote", decide(votes, task.words))
+            if any(task.abstains(record.question.answer, record.question.lang) for record, _ in votes):
+                given = about.refuse_below
+                below[name] = best_threshold(votes, task.words) if given is None else given
+                add(f"{name}, vote of {below[name]:.0%} or null", decide(votes, task.words, below[name]))
+    counts = {name: len(questions) for name, questions in asked.items()}
+    return Evaluation(about=about, asked=counts, sets=results, refuse_below=below)
+
+
+def final_answers(folder: EvaluationFolder, evaluation: Evaluation) -> list[tuple[Question, str]]:
+    """Return each question in the order of its file, with the answer or ""; of several samples, that of the vote."""
+    records, samples = folder.records(), evaluation.about.samples
+    words = load_task(evaluation.about.settings["task"]).words
+    answers = []
+    for name, questions in folder.sets().items():
+        of = [record for (set_name, _), record in records.items() if set_name == name]
+        if samples > 1:
+            of = decide(vote(of, words, samples), words, evaluation.refuse_below.get(name, 0.0))
+        found = {record.question.id: record.answer for record in of}
+        answers += [(question, found.get(question.id, "")) for question in without_samples(questions, samples)]
+    return answers
 
 
 def report_on(

@@ -16,6 +16,7 @@ from sql_agent.evaluation.measures import (
     Group,
     Measure,
     SetResult,
+    reliability_measures,
 )
 from sql_agent.evaluation.statistics import PairedDifference
 from sql_agent.runs.console import TableRow, TextTable, wrap
@@ -45,6 +46,7 @@ def _table(title: str, results: Mapping[str, SetResult], note: str) -> TextTable
     sections = [
         [("questions graded", [str(group.questions) for group in groups])],
         _rows(SAMPLE_MEASURES, groups),
+        _rows(reliability_measures(0), groups),
         _rows(ANSWER_MEASURES, groups),
         _rows(WORK_MEASURES, groups),
         _accuracies([result.by_task_type for result in results.values()]),
@@ -122,7 +124,7 @@ def _difference(difference: PairedDifference, factor: int, digits: int) -> str:
 
 
 def _digits(value: float) -> int:
-    return 3 if value < 2 else 2 if value < 100 else 0
+    return 3 if abs(value) < 2 else 2 if abs(value) < 100 else 0
 
 
 def print_flips(comparison: Comparison, console: Console) -> None:

@@ -1,0 +1,92 @@
+"""Choose one of several answers to a question by their agreement, and refuse where too few agree."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+from sql_agent.evaluation.measures import SAMPLE
+from sql_agent.reward.execution_match import statement_in
+from sql_agent.reward.judges.items import Reader, Words, normalise
+from sql_agent.rollouts.metrics import is_accurate
+from sql_agent.schemas import Lang, RewardParts, RolloutRecord
+
+_PENALTY = 10  # of a wrong answer, in right answers, when the threshold is chosen
+
+
+class Vote(NamedTuple):
+    """The first answer with the result that most samples have, and the share of the samples that have it."""
+
+    record: RolloutRecord
+    agreement: float
+
+
+def vote(records: Sequence[RolloutRecord], words: Mapping[Lang, Words], samples: int) -> list[Vote]:
+    """Return the vote on each question of which all `samples` are graded; the record has the question's own id.
+
+    A statement counts by its result, any other answer by its text. A statement that fails has no vote, and in a task
+    with refusals (`words`) also one that finds nothing.
+    """
+    asked: dict[str, list[RolloutRecord]] = defaultdict(list)
+    for record in records:
+        if record.reward is not None:
+            asked[record.question.id.rpartition(SAMPLE)[0]].append(record)
+    return [_vote(key, of, words) for key, of in asked.items() if len(of) == samples]
+
+
+def decide(votes: Sequence[Vote], words: Mapping[Lang, Words], below: float = 0.0) -> list[RolloutRecord]:
+    """Return the records of `votes`. Those with an agreement `below` the threshold, or with none, become refusals.
+
+    In a task without refusals every record stays.
+    """
+    return [
+        record if agreement > 0 and agreement >= below else _refused(record, words[record.question.lang])
+        for record, agreement in votes
+    ]
+
+
+def best_threshold(votes: Sequence[Vote], words: Mapping[Lang, Words]) -> float:
+    """Return the lowest agreement of `votes`, or 0.0, with the highest RS(10) as the threshold of `decide`."""
+
+    def points(below: float) -> int:
+        chosen = decide(votes, words, below)
+        return sum(1 if is_accurate(record) else 0 if _refuses(record, words) else -_PENALTY for record in chosen)
+
+    return max(sorted({0.0, *(agreement for _, agreement in votes)}), key=points)
+
+
+def _vote(key: str, records: Sequence[RolloutRecord], words: Mapping[Lang, Words]) -> Vote:
+    results = [_result(record, words) for record in records]
+    counts = Counter(result for result in results if result is not None)
+    winner, count = counts.most_common(1)[0] if counts else (None, 0)
+    record = records[results.index(winner)]
+    question = record.question.model_copy(update={"id": key})
+    return Vote(record.model_copy(update={"question": question}), count / len(records))
+
+
+def _result(record: RolloutRecord, words: Mapping[Lang, Words]) -> Hashable:
+    """Return what an answer is compared by; None for no vote."""
+    if not record.answer or _refuses(record, words):
+        return "refusal" if record.answer else None
+    sql = statement_in(record.answer)
+    answer = next((call.answer for call in reversed(record.calls) if call.sql == sql), None)
+    if answer is None:
+        return normalise(record.answer)
+    finds_something = any(cell is not None for row in answer.records for cell in row)
+    if answer.error is not None or (words[record.question.lang].refusals and not finds_something):
+        return None
+    return answer.count, answer.truncated, tuple(sorted(map(repr, answer.records)))
+
+
+def _refuses(record: RolloutRecord, words: Mapping[Lang, Words]) -> bool:
+    return Reader(words[record.question.lang]).is_refusal(record.answer)
+
+
+def _refused(record: RolloutRecord, words: Words) -> RolloutRecord:
+    """Return `record` with a refusal as the answer, graded as the answer to its question."""
+    if not words.refusals or record.reward is None:
+        return record
+    right = Reader(words).is_refusal(record.question.answer)
+    reward = RewardParts(rule=0.0, judge=float(right), judge_name=record.reward.judge_name, reason="too few agree")
+    return record.model_copy(update={"answer": words.refusals[0], "reward": reward})
