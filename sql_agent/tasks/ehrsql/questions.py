@@ -17,7 +17,7 @@ from sql_agent.tasks.spider import questions as spider
 from sql_agent.tasks.spider.folder import default_database
 
 REFUSAL = "null"
-UNANSWERABLE, NO_SUCH_PATIENT = "unanswerable", "unanswerable: names a patient"
+UNANSWERABLE, NO_SUCH_PATIENT = "unanswerable", "no_such_patient"
 
 _ANSWERABLE_EACH = 4  # answerable training questions for each unanswerable one, as in the data's other splits
 _PATIENT = re.compile(r"\b(?:patient|subject|stay|icustay|hadm)(?: id)? #?\d+", re.IGNORECASE)

@@ -65,7 +65,7 @@ def test_training_gets_made_up_unanswerable_questions_and_validation_only_its_ow
         "v1": "patients",
         "v2": "prescriptions",
         "v3": "unanswerable",
-        "v4": "unanswerable: names a patient",
+        "v4": "no_such_patient",
     }
 
 
