@@ -61,19 +61,6 @@ def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condit
     )
 
 
-def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
-    """Return the texts in all IN lists, such as `name IN ('a', 'b')`, except lists after NOT."""
-    found = []
-    for listing in tree.find_all(exp.In):
-        where, column = listing.find_ancestor(exp.Where), listing.this
-        if where is None or not isinstance(column, exp.Column) or _is_negated(listing):
-            continue
-        table = _owner(column, _sources(where, schema), schema)
-        texts = [text for text in listing.expressions if isinstance(text, exp.Literal) and text.is_string]
-        found += [SearchedText(text.name, table, fold(column.name), text) for text in texts if table is not None]
-    return tuple(dict.fromkeys(found))
-
-
 def only_table(tree: exp.Expr, schema: Schema) -> str | None:
     """Return the table that a statement reads if it is a single SELECT from a single table, else None."""
     tables = list(tree.find_all(exp.Table))
@@ -170,13 +157,14 @@ def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> 
         comparison = call.parent if isinstance(call.parent, exp.Predicate) else call
     elif comparison is None or not isinstance(comparison, _LOOKS_FOR) or _is_negated(comparison):
         return None
-    pieces = [piece.strip() for piece in _WILDCARDS.split(literal.name) if piece.strip()]
-    if not pieces:
+    is_listed = isinstance(comparison, exp.In)
+    pieces = [literal.name] if is_listed else [piece.strip() for piece in _WILDCARDS.split(literal.name)]
+    if not any(piece.strip() for piece in pieces):
         return None
     column = comparison.find(exp.Column)
     table = _owner(column, sources, schema) if column is not None else None
     name = fold(column.name) if column is not None and table else None
-    return SearchedText(max(pieces, key=len), table, name, literal if isinstance(comparison, exp.In) else comparison)
+    return SearchedText(max(pieces, key=len), table, name, literal if is_listed else comparison)
 
 
 def _is_negated(comparison: exp.Expr) -> bool:

@@ -1,0 +1,130 @@
+"""Build variants of a statement: a text searched elsewhere, fewer conditions, other columns, one of its tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from sql_agent.database.conditions import Condition, SearchedText, conditions, edited, without_aliases
+from sql_agent.database.dialect import Dialect
+from sql_agent.database.schema import Schema, fold
+
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+class Place(NamedTuple):
+    """Where a text is in the database: `text` is a whole cell of a column, or a part of cells."""
+
+    table: str
+    column: str
+    text: str
+    is_part: bool = False
+
+
+class Variants:
+    """Builds variants of statements on one database. `name_columns` gives the column of row names by table, or None."""
+
+    def __init__(self, schema: Schema, dialect: Dialect, name_columns: Mapping[str, str | None]) -> None:
+        self._schema = schema
+        self._dialect = dialect
+        self._name_columns = name_columns
+
+    def searched_at(
+        self, tree: exp.Query, text: SearchedText, place: Place, parts: Sequence[Condition] = ()
+    ) -> exp.Query:
+        """Return the statement with `text` searched at `place`; of `parts`, its conditions, those about others stay."""
+        if place.table != text.table or isinstance(text.node, exp.Literal):
+            columns = set(map(fold, self._schema.columns[place.table]))
+            kept = [
+                without_aliases(part.node)
+                for part in parts
+                if text not in part.texts
+                and part.table not in {None, place.table}
+                and {fold(column.name) for column in part.node.find_all(exp.Column)} <= columns
+            ]
+            return self.of_one_table(tree, place, kept)
+        column = text.node.find(exp.Column)
+        alias = column.table if column is not None else ""
+        changed = edited(tree, [(text.node, self._test(place, alias))])
+        name = self._name_columns[place.table]
+        if column is None or text.node.find_ancestor(exp.Select) is not tree:
+            return changed
+        if fold(name or "") != text.column:
+            return changed if place.is_part else showing(changed, last=[column])
+        return showing(changed, first=[self._column(name or "", alias)] if place.is_part else [])
+
+    def without(self, tree: exp.Query, parts: Sequence[Condition]) -> list[exp.Query]:
+        """Return the statement without the conditions `parts` but with their columns; none if no condition is left."""
+        if not 0 < len(parts) < len(conditions(tree, self._schema, self._dialect)):
+            return []
+        rest = edited(tree, [(part.node, None) for part in parts])
+        return [showing(rest, last=[column for part in parts for column in part.node.find_all(exp.Column)])]
+
+    def of_one_table(self, tree: exp.Query, where: Place | Condition, others: Iterable[exp.Expr] = ()) -> exp.Query:
+        """Return a SELECT of one table with the outputs of `tree` that the table has, else with the row's name.
+
+        Of a row that is found by its name, and that has none of the outputs, all columns are read.
+        """
+        test = self._test(where) if isinstance(where, Place) else without_aliases(where.node)
+        table = where.table or ""
+        name = self._name_columns[table]
+        is_named = isinstance(where, Place) and not where.is_part and where.column == name
+        known = {fold(column): column for column in self._schema.columns[table]}
+        outputs = [
+            without_aliases(output.unalias())
+            for output in tree.selects
+            if not output.find(exp.Query) and {fold(each.name) for each in output.find_all(exp.Column)} <= known.keys()
+        ]
+        if is_named:
+            outputs = [output for output in outputs if fold(output.name) != fold(name or "")]
+        if not outputs and any(self._schema.spelled(each.name) == table for each in tree.find_all(exp.Table)):
+            tested = {fold(column.name) for column in test.find_all(exp.Column)}
+            mentioned = dict.fromkeys(fold(column.name) for column in tree.find_all(exp.Column))
+            outputs = [self._column(known[each]) for each in mentioned if each in known and each not in tested]
+        if not outputs:
+            outputs = [exp.Star() if is_named or name is None else self._column(name)]
+        select = exp.select(*outputs).from_(exp.Table(this=self._identifier(table))).where(test, *others)
+        return showing(select, first=[self._column(name)] if name is not None and not is_named else [])
+
+    def reading(self, tree: exp.Query, columns: Iterable[str], *, instead_of: Sequence[exp.Expr]) -> exp.Query:
+        """Return the statement with `columns` as outputs in place of some of its outputs."""
+        kept = [output.copy() for output in tree.selects if output not in instead_of]
+        changed = tree.copy()
+        changed.set("expressions", [*kept, *map(self._column, columns)])
+        return changed
+
+    def _test(self, place: Place, alias: str = "") -> exp.Expr:
+        column = self._column(place.column, alias)
+        if place.is_part:
+            return exp.Like(this=column, expression=exp.Literal.string(f"%{place.text}%"))
+        return exp.EQ(this=column, expression=exp.Literal.string(place.text))
+
+    def _column(self, name: str, alias: str = "") -> exp.Column:
+        return exp.column(self._identifier(name), table=self._identifier(alias) if alias else None)
+
+    def _identifier(self, name: str) -> exp.Identifier:
+        is_plain = _WORD.fullmatch(name) is not None and name.upper() not in _keywords(self._dialect)
+        return exp.to_identifier(name, quoted=not is_plain)
+
+
+def showing(tree: exp.Query, first: Iterable[exp.Column] = (), last: Iterable[exp.Column] = ()) -> exp.Query:
+    """Add columns before and behind the outputs of `tree`, if all of its outputs are plain columns, and return it."""
+    outputs = [output.unalias() for output in tree.selects]
+    is_plain = all(isinstance(output, exp.Column) and not output.is_star for output in outputs)
+    if isinstance(tree, exp.Select) and is_plain and not tree.args.get("distinct") and not tree.args.get("group"):
+        shown = {fold(output.name) for output in outputs}
+        before, behind = (
+            {fold(column.name): column.copy() for column in columns if fold(column.name) not in shown}.values()
+            for columns in (first, last)
+        )
+        tree.set("expressions", [*before, *tree.selects, *behind])
+    return tree
+
+
+@cache
+def _keywords(dialect: Dialect) -> frozenset[str]:
+    return frozenset(word for words in dialect.grammar.tokenizer_class.KEYWORDS for word in words.split())
