@@ -17,10 +17,9 @@ _WILDCARDS = re.compile(r"[%_*?]+")
 _MAX_CHARS = 30  # searched for parts at the start of a text; a longer text is a sentence
 _MOST_COUNTED = 4  # the longest parts, whose frequency in cells is counted
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
-_WORD = re.compile(r"\w+")
-# What a part must contain: two Chinese characters, or in other scripts a word of four letters.
-_TWO_CHINESE = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]")
-_LONG_WORD = re.compile(r"[^\W\d_]{4}")
+_CHARACTER, _WORD = re.compile(r"\w"), re.compile(r"\w+")
+# What a part must contain: two Chinese characters, or a word of four letters.
+_TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
 
 
 @dataclass(frozen=True)
@@ -172,36 +171,34 @@ def _is_negated(comparison: exp.Expr) -> bool:
 
 
 def longest_part(text: str, cells: Sequence[str]) -> str | None:
-    """Return the longest part of `text` that occurs in `cells`, such as "tablets" of "tablets form"; None without one.
+    """Return the first of `longest_parts` in `cells`, or None."""
+    return next(iter(longest_parts(text, BETWEEN.join(cells).lower())), None)
 
-    A part of a Chinese text has at least two Chinese characters, such as 糖浆 of 糖浆剂型. A part of any other text
-    consists of whole words, one of them with at least four letters. Parts that occur in more than half of `cells`
-    are ignored, because they distinguish nothing. Among equally long parts, the most frequent one is returned: a
-    rare one, such as 不要, may be a coincidence.
+
+def longest_parts(text: str, cells: str) -> list[str]:
+    """Return the longest parts of `text` that occur in a column's cells, such as "tablets" of "tablets form".
+
+    `cells` are in lower case and joined by `BETWEEN`. A part of a Chinese text has at least two Chinese characters or
+    four letters, such as 糖浆 of 糖浆剂型. A part of any other text consists of whole words, one of them with at least
+    four letters. Parts that occur in more than half of the cells are ignored, because they distinguish nothing. Among
+    equally long parts, the most frequent one comes first: a rare one, such as 不要, may be a coincidence.
     """
-    return longest_part_in(text, BETWEEN.join(cells).lower())
-
-
-def longest_part_in(text: str, joined: str) -> str | None:
-    """Return `longest_part` of cells that are in lower case and joined by `BETWEEN`."""
     key = text.lower() if len(text.lower()) == len(text) else text
-    standing = sorted(_standing(key, joined), key=lambda part: part[0] - part[1])
-    cells = joined.split(BETWEEN)
-    held = {part: sum(key[slice(*part)] in cell for cell in cells) for part in standing[:_MOST_COUNTED]}
-    telling = [part for part, count in held.items() if 2 * count <= len(cells)]
-    best = min(telling, key=lambda part: (part[0] - part[1], -held[part]), default=None)
-    return text[slice(*best)] if best is not None else None
+    standing = sorted(_standing(key, cells), key=lambda part: part[0] - part[1])[:_MOST_COUNTED]
+    split = cells.split(BETWEEN)
+    held = {part: sum(key[slice(*part)] in cell for cell in split) for part in standing}
+    telling = (part for part, count in held.items() if 2 * count <= len(split))
+    return [text[slice(*part)] for part in sorted(telling, key=lambda part: (part[0] - part[1], -held[part]))]
 
 
 def _standing(key: str, cells: str) -> Iterator[tuple[int, int]]:
     """Yield the positions (start, end) in `key` of the longest parts that occur in the joined text `cells`."""
-    is_chinese = _CHINESE.search(key) is not None
-    needed = _TWO_CHINESE if is_chinese else _LONG_WORD
-    units = [match.span() for match in (re.compile(r"\S") if is_chinese else _WORD).finditer(key[:_MAX_CHARS])]
+    unit = _CHARACTER if _CHINESE.search(key) else _WORD
+    units = [match.span() for match in unit.finditer(key[:_MAX_CHARS])]
     end = 0
     for first, (start, _) in enumerate(units):
         before, end = end, max(end, first)
         while end < len(units) and key[start : units[end][1]] in cells:
             end += 1
-        if end > max(before, first) and needed.search(key[start : units[end - 1][1]]):
+        if end > max(before, first) and _TELLING.search(key[start : units[end - 1][1]]):
             yield start, units[end - 1][1]

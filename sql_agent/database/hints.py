@@ -18,7 +18,7 @@ from sql_agent.database.conditions import (
     SearchedText,
     conditions,
     edited,
-    longest_part_in,
+    longest_parts,
     only_table,
     where_of,
 )
@@ -169,14 +169,14 @@ class Hints:
         )
         asked = [place for place in held if place.table == text.table and fold(place.column) in selected]
         if own := [name for name in meant if _is_at(name, text)]:
-            return [*_whole(own, text), *asked]
+            return [*_whole(own[:1], text), *asked, *_whole(own[1:], text)]
         part = comparable(text.text)
         inside = [name for name in found.longer if part in comparable(name.text)] if not meant else []
         named = [Place(name.table, name.column, text.text, is_part=True) for name in inside]
         similar = [name for name in (*found.longer, *found.near, *found.abbreviated) if name not in inside]
         if not self._is_name(text):
-            asked = [place for place in held if place.table == text.table]
-            asked = [*self._parts(text, meant, is_like_names=bool(named or similar), is_found=bool(asked)), *asked]
+            beside = [place for place in held if place.table == text.table]
+            asked = beside if beside and not meant else [*self._parts(text, meant, similar), *beside]
         others = sorted((*named, *held), key=lambda place: place.table != text.table)
         return list(dict.fromkeys([*asked, *_whole(meant, text), *others, *_whole(similar, text)]))
 
@@ -186,18 +186,17 @@ class Hints:
         others = ((table, column) for table, column in columns if column != self._name_columns[table])
         return [Place(table, column, text, is_part=True) for table, column in others]
 
-    def _parts(
-        self, text: SearchedText, meant: Sequence[Name], *, is_like_names: bool, is_found: bool
-    ) -> Iterator[Place]:
-        """Yield the names that the text means, else its longest part, as parts of cells of the searched column."""
-        for table, column in self._texts.columns:
+    def _parts(self, text: SearchedText, meant: Sequence[Name], similar: Sequence[Name]) -> Iterator[Place]:
+        """Yield the names that the text means, else its longest parts, as parts of cells of the searched column."""
+        for (table, column), cells in self._texts.columns.items():
             if table != text.table or fold(column) != text.column:
                 continue
             yield from (Place(table, column, name.text, is_part=True) for name in meant)
-            part = None if meant or is_found else longest_part_in(text.text, self._texts.columns[table, column])
-            # Next to similar names, a part helps only with half of the text's length; otherwise a quarter is enough.
-            if part is not None and len(part) * (2 if is_like_names else 4) >= len(text.text):
-                yield Place(table, column, part, is_part=True)
+            for part in longest_parts(text.text, cells) if not meant else ():
+                # Next to other names, a part helps only with half of the text's length; otherwise a quarter is enough.
+                is_beside_names = any(comparable(name.text) not in comparable(part) for name in similar)
+                if len(part) * (2 if is_beside_names else 4) >= len(text.text):
+                    yield Place(table, column, part, is_part=True)
 
     def _after_missing_names(self, tree: exp.Query) -> Iterator[exp.Query | str]:
         """Yield statements for texts in a list such as `name IN ('a', 'b')` that are the name of no row."""

@@ -43,5 +43,6 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 def test_the_longest_part_that_stands_in_the_column_is_told(forms: Database, text: str, expected: str | None) -> None:
     literal = text.replace("'", "''")
     told = forms.query(f"SELECT pack FROM t WHERE form LIKE '%{literal}%'").hint
-    statement = f"try: SELECT pack FROM t WHERE {expected}"
-    assert told == (statement if expected else f"nothing is like '{text}'; LIKE '%part%' finds parts")
+    nowhere = f"nothing is like '{text}'; LIKE '%part%' finds parts"
+    first = f"try: SELECT pack FROM t WHERE {expected}" if expected else nowhere
+    assert (told or "").partition("\n")[0] == first
