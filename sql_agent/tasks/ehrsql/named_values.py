@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 
 from sql_agent.database.schema import quoted
 from sql_agent.database.sqlite.opening import read_only_connection
@@ -17,12 +18,13 @@ from sql_agent.database.sqlite.opening import read_only_connection
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
 _MOST_TOKENS = 50  # of one value in a question
 _LEAST_CHARS = 2
+_BUILDING = Lock()
 _KEY = ("patients", "subject_id")  # the number by which questions name a patient
 # Text columns whose values are codes, numbers or words that name nothing.
 _UNNAMED = frozenset({"abbreviation", "dose_val_rx", "event_type", "eventtype", "icd_code", "language", "linksto"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NamedValue:
     """A value of the database: a cell of `table`.`column`."""
 
@@ -40,7 +42,9 @@ def named_values(path: Path, question: str) -> list[NamedValue]:
 
     Of overlapping values the longest counts, and of those with the same words every column.
     """
-    index, text = _index(path), question.casefold()
+    with _BUILDING:  # one thread builds the index, which takes a second
+        index = _index(path)
+    text = question.casefold()
     tokens = [match.span() for match in _TOKEN.finditer(text)]
     found: dict[NamedValue, None] = {}
     start = 0
