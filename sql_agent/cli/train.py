@@ -6,16 +6,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
-
-from rich.text import Text
+from typing import NoReturn
 
 from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, help_text
-from sql_agent.cli.model_choice import ChosenModel, describe_local, remote_endpoint, served
-from sql_agent.cli.question_sets import evenly_spaced
-from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
+from sql_agent.cli.train_forecast import show_forecast
+from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan, plan_settings
+from sql_agent.cli.train_trace import TRACED_QUESTIONS, show_trace
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.errors import DataError, GpuMemoryError, SqlAgentError, TrainingError
+from sql_agent.errors import DataError, GpuMemoryError, SqlAgentError
 from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.runs.charts import result_table, stages
@@ -23,20 +21,15 @@ from sql_agent.runs.checkpoints import how_to_go_on, last_checkpoint, last_saved
 from sql_agent.runs.console import Ui, print_table
 from sql_agent.runs.report import write_report
 from sql_agent.runs.resume import check_inputs, question_digest
-from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION
 from sql_agent.runs.run_info import recorded_session
 from sql_agent.runs.run_lines import run_lines
 from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers import Trackers
-from sql_agent.system.files import timestamped_folder
 from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.runtime import repeat_command, slow_imports
 from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tasks.task import database_digest
-
-_TRACED_QUESTIONS = 10
-_VALUE_CHARS = 200  # of an attribute of a span
 
 _DESCRIPTION = """\
 Train a small model to answer medical questions by querying a database with SQL.
@@ -67,10 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if role.role == "runner":
             return _serve_rollouts(arguments, store, ui)
         role = replace(role, store=store)
-    plan = make_plan(arguments, ui)
-    if arguments.dev:
-        show_trace(plan, ui)
+    if arguments.plan or arguments.dev:
+        _look_ahead(arguments, ui)
         return 0
+    plan = make_plan(arguments, ui)
     inputs = _inputs(plan)
     if arguments.resume:
         check_inputs(plan.settings.runs_dir / plan.settings.run_name, inputs)
@@ -99,6 +92,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     say_finished(plan, log, ui, report)
     return 0
+
+
+def _look_ahead(arguments: argparse.Namespace, ui: Ui) -> None:
+    """Print what a run needs (--plan) or what its rollouts do (--dev), without training."""
+    if arguments.plan:
+        settings, _ = plan_settings(arguments)
+        show_forecast(settings, ui)
+    else:
+        show_trace(make_plan(arguments, ui), ui)
 
 
 def _run(
@@ -184,8 +186,11 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "of docs/results.md")  # fmt: skip
     length.add_argument("--ci-fast", action="store_true", help="train one step")
     length.add_argument("--dev", action="store_true",
-                        help=f"train nothing: run up to {_TRACED_QUESTIONS} validation questions through runner, store "
+                        help=f"train nothing: run up to {TRACED_QUESTIONS} validation questions through runner, store "
                         "and proxy, and print every span; the model is that of OPENAI_API_BASE if set")  # fmt: skip
+    run.add_argument("--plan", action="store_true",
+                     help="train nothing: print the memory, disk and time that the run needs; exit code 2 if it does "
+                     "not fit")  # fmt: skip
     add_setting_flags(run, {"--backend": "backend", "--n-runners": "runner.n_runners"})
     run.add_argument("--resume", action="store_true", help="continue the run that run_name=NAME names")
     run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings; other sources override it")
@@ -273,49 +278,3 @@ def say_whether_learned(log: RunLog, ui: Ui) -> None:
             f"Warning: the run learned nothing: {of_steps} the rewards within each group were equal, so there was no "
             "gradient. Try easier questions, more sft.steps, or a higher agent.temperature."
         )
-
-
-def show_trace(plan: Plan, ui: Ui) -> None:
-    """Ask up to ten validation questions through runner, store and proxy, and print every rollout and span.
-
-    The model is OPENAI_MODEL at OPENAI_API_BASE if set, else the one of the settings, served on this machine. Raises
-    TrainingError when a rollout was lost.
-    """
-    settings = plan.settings
-    remote = remote_endpoint(settings, settings.model or None)
-    questions = evenly_spaced([q for of in plan.val.values() for q in of], _TRACED_QUESTIONS)
-    folder = timestamped_folder(settings.runs_dir, "dev-")
-    asked = f"{remote.model} at {remote.base_url}" if remote else describe_local(settings)
-    ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
-    with slow_imports():
-        from sql_agent.training.dev import trace_rollouts  # noqa: PLC0415  slow to import
-
-    with plan.task.databases(settings) as databases:
-        model = served(ChosenModel(asked, settings, remote), databases, ui)
-        traced = trace_rollouts(settings, questions, model, folder, ui, with_token_ids=remote is None)
-    for number, (rollout, spans) in enumerate(traced, 1):
-        ui.console.rule(Text(f"Question {number} of {len(traced)}"))
-        if rollout.record is not None:
-            show_rollout(rollout.record, ui.console)
-        for span in spans:
-            _show_span(span, ui)
-    rollouts = [rollout for rollout, _ in traced]
-    lost = [rollout.dropped for rollout in rollouts if rollout.record is None or rollout.record.dropped]
-    triplets = sum(rollout.triplets for rollout in rollouts)
-    spans_in_all = sum(len(spans) for _, spans in traced)
-    ui.say(f"{len(traced) - len(lost)} of {len(traced)} rollouts ended, {spans_in_all} spans, "
-           f"{triplets} triplets{'' if triplets else ', because this endpoint returns no token ids'}")  # fmt: skip
-    ui.say(plan.task.disclaimer)
-    if lost:
-        raise TrainingError(
-            f"{len(lost)} of {len(traced)} rollouts were lost: {lost[0]}", hint=f"see the logs in {folder}"
-        )
-
-
-def _show_span(span: Any, ui: Ui) -> None:
-    seconds = (span.end_time or 0.0) - (span.start_time or 0.0)
-    ui.say(f"span {span.sequence_id}: {span.name}, {seconds:.2f} s")
-    for name, value in (span.attributes or {}).items():
-        text = " ".join(str(value).split())
-        shown = text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]} … ({len(text)} characters)"
-        ui.say(f"  {name}: {shown}")

@@ -14,7 +14,7 @@ from sql_agent.system.resources import available_memory, free_disk, gpu_names, r
 from sql_agent.system.sockets import bind
 from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl import config as verl_config
-from sql_agent.training.verl.memory import plan_memory
+from sql_agent.training.verl.memory import plan_memory, refuse
 
 _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
 _TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling
@@ -53,6 +53,14 @@ def check_settings(settings: Settings) -> None:
         )
 
 
+def checkpoint_bytes(settings: Settings, parameters: int) -> int:
+    """Return the bytes of a run's checkpoints on disk."""
+    lora = settings.verl.lora_rank > 0
+    # The next checkpoint is written before the oldest is removed. LoRA's frozen weights are saved once more.
+    kept = settings.train.keep_checkpoints + 1 + lora
+    return (_LORA_SAVED_BYTES if lora else _SAVED_BYTES) * parameters * kept
+
+
 def verl_is_installed() -> bool:
     """Return whether verl can be imported, without importing it, because this process must not load torch."""
     return importlib.util.find_spec("verl") is not None
@@ -72,15 +80,11 @@ def _check_host(settings: Settings) -> None:
     if parameters is not None and not (verl and settings.verl.lora_rank):
         _check_disk(settings, parameters)
     if parameters is not None and not verl:
-        _check_memory(settings, parameters)
+        check_memory(settings, parameters)
 
 
 def _check_disk(settings: Settings, parameters: int) -> None:
-    lora = settings.verl.lora_rank > 0
-    # The next checkpoint is written before the oldest is removed. LoRA's frozen weights are saved once more.
-    kept = settings.train.keep_checkpoints + 1 + lora
-    needed = (_LORA_SAVED_BYTES if lora else _SAVED_BYTES) * parameters * kept
-    free = free_disk(settings.runs_dir)
+    needed, free = checkpoint_bytes(settings, parameters), free_disk(settings.runs_dir)
     if free < needed:
         raise ConfigError(
             f"the checkpoints of this run need {shown_size(needed)}, and {shown_size(free)} are free at "
@@ -89,7 +93,8 @@ def _check_disk(settings: Settings, parameters: int) -> None:
         )
 
 
-def _check_memory(settings: Settings, parameters: int) -> None:
+def check_memory(settings: Settings, parameters: int) -> None:
+    """Raise ConfigError when the weights do not fit into this host's memory (backend `local`)."""
     each = _LORA_TRAINED_BYTES if settings.verl.lora_rank else _TRAINED_BYTES
     each += 4 if settings.train.kl_coef else 0
     needed, free = each * parameters, available_memory()
@@ -129,7 +134,7 @@ def _check_verl(settings: Settings) -> None:
     if not settings.model:
         raise ConfigError("the verl backend needs a model", hint="give --model a Hugging Face folder or id")
     verl_config.check(settings)
-    plan_memory(settings)
+    refuse(settings, plan_memory(settings))
     try:
         bind(settings.verl.host).close()
     except TrainingError as error:

@@ -32,6 +32,7 @@ from sql_agent.training import local
 from sql_agent.training.serving.template_check import tool_format_of
 from sql_agent.training.verl.config import defaults as verl_defaults
 from sql_agent.training.verl.config import trains_on_npu
+from sql_agent.training.verl.memory import plan_memory
 
 CI_STEPS = 20
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")
@@ -73,6 +74,8 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
         check_model(settings.model)  # last, because it may ask the hub
         if settings.backend == "verl":  # shown now, because verl loads the model for minutes
             head.append(f"Tool calls in the form {tool_format_of(settings.model, settings.agent)}")
+    if settings.backend == "verl":
+        head.append(plan_memory(settings).summary)
     if not arguments.dev:
         _check_demonstrations(plan)
         if of_settings:

@@ -12,7 +12,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
 from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS
-from sql_agent.training.verl.memory import plan_memory, rollout_length
+from sql_agent.training.verl.memory import plan_memory, refuse, rollout_length
 
 _HERE = "sql_agent.training.verl"
 PACKED_ATTENTION = "torch_varlen"  # the name in policy/attention.py, which imports torch
@@ -63,6 +63,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
     train, verl = settings.train, settings.verl
     check(settings)
     memory = plan_memory(settings)
+    refuse(settings, memory)
     return {
         "sql_agent": {
             "rollout_server": rollout_server,

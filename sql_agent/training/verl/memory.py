@@ -98,21 +98,32 @@ class MemoryPlan:
         return max(((name, sum(parts.values())) for name, parts in self.phases.items()), key=lambda phase: phase[1])
 
     @property
+    def summary(self) -> str:
+        """A line for the user: the phase that needs most, and the size of a pass."""
+        again = ", activations computed again" if self.checkpointing else ""
+        passes = f"passes of an update have at most {self.tokens} tokens{again}; vLLM gets {self.vllm / GB:.1f} GB"
+        if not self.phases:
+            return f"GPU memory is not reckoned, because the model's sizes are unknown: {passes}"
+        name, size = self.worst
+        return f"GPU memory: {name} needs {size / GB:.1f} of {self.card.usable / GB:.1f} GB; {passes}"
+
+    @property
     def fits(self) -> bool:
         return not self.phases or self.worst[1] <= self.card.usable
 
 
 def plan_memory(settings: Settings) -> MemoryPlan:
-    """Plan the GPU memory of a run of the backend `verl`. Raises ConfigError when the run does not fit."""
+    """Plan the GPU memory of a run of the backend `verl`. Raises ConfigError when the memory of the GPU is unknown."""
     card, load = card_of(settings), _load_of(settings)
-    config = config_of(settings.model)
-    shape = Shape.of(config) if config else None
-    if shape is None:
-        return _unknown(card, load)
-    plan = reckon(shape, load, card)
-    if not plan.fits and not _offloads(settings):
-        raise _refusal(settings.model, shape, load, plan)
-    return plan
+    shape = Shape.of(config_of(settings.model) or {})
+    return _unknown(card, load) if shape is None else reckon(shape, load, card)
+
+
+def refuse(settings: Settings, plan: MemoryPlan) -> None:
+    """Raise ConfigError when `plan`, that of `settings`, does not fit into the memory of its GPU."""
+    shape = Shape.of(config_of(settings.model) or {})
+    if shape is not None and not plan.fits and not _offloads(settings):
+        raise _refusal(settings.model, shape, _load_of(settings), plan)
 
 
 def smaller_passes(settings: Settings, options: Mapping[str, Any]) -> dict[str, Any]:

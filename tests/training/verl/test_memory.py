@@ -11,7 +11,7 @@ from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.training.verl import memory
 from sql_agent.training.verl.config import defaults, verl_options
-from sql_agent.training.verl.memory import GB, plan_memory, smaller_passes
+from sql_agent.training.verl.memory import GB, MemoryPlan, smaller_passes
 from tests.support.model_shapes import make_config
 
 H100 = (81559 << 20, 81000 << 20)  # total and free bytes
@@ -25,6 +25,12 @@ def card(monkeypatch: pytest.MonkeyPatch) -> None:
 def settings_of(tmp_path: Path, size: str, *overrides: str, task: str = "spider") -> Settings:
     folder = make_config(tmp_path / size, size)
     return load_settings([f"model={folder}", "backend=verl", *overrides], defaults=defaults(task))
+
+
+def plan_memory(settings: Settings) -> MemoryPlan:
+    plan = memory.plan_memory(settings)
+    memory.refuse(settings, plan)
+    return plan
 
 
 def options(settings: Settings) -> Any:

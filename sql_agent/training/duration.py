@@ -1,0 +1,82 @@
+"""Estimate how long a run takes, from runs that were measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sql_agent.config.settings import Settings
+
+_SPEED_OF_GPUS = 0.55  # exponent: two GPUs were 1.51 times as fast as one, four 2.04 times (docs/lab/2026-11-21.md)
+_START_S = {"verl": 200.0, "local": 20.0}
+_DEMONSTRATION_S = {"verl": 60.0 / 1920, "local": 0.9}  # of the smallest model of the backend
+_SAVE_S = {"verl": 8.0, "local": 2.0}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured run: the medians of a step's seconds, for `rollouts` and for the rest."""
+
+    backend: str
+    workflow: str
+    parameters: float
+    rollouts: int
+    rollout_s: float
+    update_s: float
+    source: str
+
+
+_MEASURED = (
+    Measured("verl", "react", 0.494e9, 256, 2.9, 4.7, "0.5B with react, an H100 (docs/lab/2026-11-24.md)"),
+    Measured("verl", "react", 1.544e9, 256, 4.8, 3.7, "1.5B with react, a shared H200 (docs/lab/2026-11-23.md)"),
+    Measured("verl", "check-rewrite", 0.494e9, 512, 8.1, 9.7, "0.5B on Spider, a shared H200 (docs/lab/2026-11-23.md)"),
+    Measured("verl", "check-rewrite", 1.544e9, 512, 7.3, 7.8, "1.5B on Spider, a shared H200 (docs/lab/2026-11-23.md)"),
+    Measured("local", "react", 0.135e9, 96, 32.0, 9.0, "135M, two cores (docs/lab/2026-11-23.md)"),
+)
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Estimated seconds of a run's parts, and the measured run that they are scaled from."""
+
+    rollout_s: float
+    update_s: float
+    parts: dict[str, float]
+    source: str
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.parts.values())
+
+
+def estimate(settings: Settings, parameters: int) -> Duration:
+    """Estimate the duration of a run with a model of `parameters`.
+
+    The seconds of the nearest measured run grow with the number of rollouts and parameters; sampling, which waits for
+    memory and for the tool, grows with the square root of the parameters.
+    """
+    train, backend = settings.train, settings.backend
+    nearest = _nearest(settings, parameters)
+    size = parameters / nearest.parameters
+    speed = (settings.verl.n_gpus * settings.verl.nnodes) ** _SPEED_OF_GPUS if backend == "verl" else 1.0
+    share = train.questions_per_step * train.group_size / nearest.rollouts / speed
+    rollout_s, update_s = nearest.rollout_s * math.sqrt(size) * share, nearest.update_s * size * share
+    asked = settings.data.val_questions + settings.data.natural_questions
+    validations = 2 + (train.steps // settings.verl.test_every if settings.verl.test_every else 0)
+    smallest = min(m.parameters for m in _MEASURED if m.backend == backend)
+    demonstrations = settings.sft.steps * settings.sft.batch
+    parts = {
+        "start": _START_S[backend],
+        "fine-tuning": demonstrations * _DEMONSTRATION_S[backend] * parameters / smallest,
+        f"{train.steps} steps": train.steps * (rollout_s + update_s),
+        f"{validations} validations": validations * asked * nearest.rollout_s * math.sqrt(size) / nearest.rollouts,
+        "checkpoints": (train.steps // train.save_every + 1) * _SAVE_S[backend] * parameters / smallest,
+    }
+    return Duration(rollout_s, update_s, parts, nearest.source)
+
+
+def _nearest(settings: Settings, parameters: int) -> Measured:
+    """Return the measured run of the same backend, if possible with the same workflow, and of the nearest size."""
+    of_backend = [run for run in _MEASURED if run.backend == settings.backend]
+    alike = [run for run in of_backend if run.workflow == settings.agent.workflow] or of_backend
+    return min(alike, key=lambda run: abs(math.log(run.parameters / parameters)))
