@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 
 from sql_agent.cli.model_choice import check_model_folder, count_parameters
 from sql_agent.config.settings import Settings
@@ -55,10 +56,13 @@ def check_settings(settings: Settings) -> None:
 
 def checkpoint_bytes(settings: Settings, parameters: int) -> int:
     """Return the bytes of a run's checkpoints on disk."""
-    lora = settings.verl.lora_rank > 0
-    # The next checkpoint is written before the oldest is removed. LoRA's frozen weights are saved once more.
-    kept = settings.train.keep_checkpoints + 1 + lora
-    return (_LORA_SAVED_BYTES if lora else _SAVED_BYTES) * parameters * kept
+    lora, train = settings.verl.lora_rank > 0, settings.train
+    # The next checkpoint is written before the oldest is removed.
+    kept = min(train.keep_checkpoints + 1, math.ceil(train.steps / train.save_every))
+    if not lora:
+        return _SAVED_BYTES * parameters * kept
+    each = _LORA_SAVED_BYTES // 2 if settings.backend == "verl" else _LORA_SAVED_BYTES  # verl keeps them in bf16
+    return each * parameters * (kept + 1)  # LoRA's frozen weights are saved once more
 
 
 def verl_is_installed() -> bool:
@@ -80,7 +84,7 @@ def _check_host(settings: Settings) -> None:
     if parameters is not None and not (verl and settings.verl.lora_rank):
         _check_disk(settings, parameters)
     if parameters is not None and not verl:
-        check_memory(settings, parameters)
+        check_host_memory(settings, parameters)
 
 
 def _check_disk(settings: Settings, parameters: int) -> None:
@@ -93,7 +97,7 @@ def _check_disk(settings: Settings, parameters: int) -> None:
         )
 
 
-def check_memory(settings: Settings, parameters: int) -> None:
+def check_host_memory(settings: Settings, parameters: int) -> None:
     """Raise ConfigError when the weights do not fit into this host's memory (backend `local`)."""
     each = _LORA_TRAINED_BYTES if settings.verl.lora_rank else _TRAINED_BYTES
     each += 4 if settings.train.kl_coef else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from sql_agent.cli.model_choice import count_parameters
-from sql_agent.cli.train_checks import check_memory, checkpoint_bytes
+from sql_agent.cli.train_checks import check_host_memory, checkpoint_bytes
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, ModelError
 from sql_agent.runs.console import Ui
@@ -33,7 +33,7 @@ def show_forecast(settings: Settings, ui: Ui) -> None:
     if plan is not None:
         refuse(settings, plan)
     else:
-        check_memory(settings, parameters)
+        check_host_memory(settings, parameters)
     if checkpoint_bytes(settings, parameters) > free_disk(settings.runs_dir):
         raise ConfigError(
             "the checkpoints do not fit on the disk", hint="name another disk with runs_dir=FOLDER, or free space"
