@@ -19,7 +19,7 @@ from sql_agent.training.verl.memory import plan_memory, refuse
 
 _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
 _TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling
-_LORA_SAVED_BYTES = 4  # per parameter: the fp32 weight
+_WEIGHT_BYTES = 4  # per parameter, fp32
 _LORA_TRAINED_BYTES = 10  # per parameter: the fp32 weight, a bf16 copy for sampling, an fp32 copy while it is saved
 _FILES_PER_ROLLOUT = 4  # connections to the proxy, the store, the judge, and one to spare
 _FILES = 256  # open files of a process without rollouts
@@ -60,8 +60,9 @@ def checkpoint_bytes(settings: Settings, parameters: int) -> int:
     # The next checkpoint is written before the oldest is removed.
     kept = min(train.keep_checkpoints + 1, math.ceil(train.steps / train.save_every))
     if not lora:
-        return _SAVED_BYTES * parameters * kept
-    each = _LORA_SAVED_BYTES // 2 if settings.backend == "verl" else _LORA_SAVED_BYTES  # verl keeps them in bf16
+        initial = bool(train.kl_coef) and settings.backend != "verl"  # the reference model of the KL penalty, once
+        return (_SAVED_BYTES * kept + _WEIGHT_BYTES * initial) * parameters
+    each = _WEIGHT_BYTES // 2 if settings.backend == "verl" else _WEIGHT_BYTES  # verl keeps them in bf16
     return each * parameters * (kept + 1)  # LoRA's frozen weights are saved once more
 
 

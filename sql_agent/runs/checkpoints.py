@@ -21,8 +21,8 @@ def local_checkpoint(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:06d}"
 
 
-def lora_base(run: Path) -> Path:
-    """Return the folder of the frozen weights that the local backend's LoRA adapters of `run` belong to."""
+def initial_weights(run: Path) -> Path:
+    """Return the folder of the local backend's weights before GRPO, which LoRA and the KL penalty need for --resume."""
     return run / "checkpoints" / "base"
 
 

@@ -44,7 +44,8 @@ class GrpoUpdate:
 
     `optimizer` is AdamW for all trained weights. With `local.cheap_update` the lower half of the layers and the
     embedding (also the output layer, if tied) are frozen, and the learning rate rises over the first steps. With
-    `train.kl_coef` above 0, a frozen copy of the policy at construction is the reference model of the KL penalty.
+    `train.kl_coef` above 0, `reference`, a frozen copy of the policy at construction, is the reference model of the KL
+    penalty.
     `half_updated` is true if an error ended an update between two minibatches. The weights are then not those of a
     complete step.
     """
@@ -62,7 +63,7 @@ class GrpoUpdate:
             _freeze_lower_layers(policy.model)
         trained = [weights for weights in policy.model.parameters() if weights.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=settings.train.lr, weight_decay=0.0)
-        self._reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.train.kl_coef > 0 else None
+        self.reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.train.kl_coef > 0 else None
 
     def __call__(
         self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float], *, step: int
@@ -149,9 +150,9 @@ class GrpoUpdate:
         loss, clipped = clipped_loss(
             new, old, advantages, mask, clip_low=settings.clip_low, clip_high=settings.clip_high, tokens=tokens
         )
-        if self._reference is not None:
+        if self.reference is not None:
             with torch.no_grad():
-                reference, _ = self._forward(self._reference, sequences)
+                reference, _ = self._forward(self.reference, sequences)
             loss = loss + settings.kl_coef * kl_penalty(new, reference, mask, tokens=tokens)
         return loss, clipped
 

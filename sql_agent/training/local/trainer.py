@@ -22,7 +22,14 @@ from safetensors import SafetensorError
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
-from sql_agent.runs.checkpoints import ADAPTERS, digests, how_to_go_on, local_checkpoint, local_checkpoints, lora_base
+from sql_agent.runs.checkpoints import (
+    ADAPTERS,
+    digests,
+    how_to_go_on,
+    initial_weights,
+    local_checkpoint,
+    local_checkpoints,
+)
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import SFT
 from sql_agent.runs.run_log import RunLog
@@ -92,12 +99,14 @@ class PolicyTrainer:
         bf16 = prepare_torch()
         step, folder = max(local_checkpoints(log.folder).items())
         with ui.status(f"Loading {folder}"):
-            adapters = folder / ADAPTERS if settings.verl.lora_rank else None
-            policy = _load(str(folder / "model" if adapters is None else lora_base(log.folder)), settings)
-            trainer = cls(settings, log, policy, server, bf16=bf16)
-            if adapters is not None:
-                with trainer._service.weights_locked():
-                    load_adapters(policy.adapters, adapters)
+            initial = initial_weights(log.folder)
+            policy = _load(str(initial if initial.exists() else folder / "model"), settings)
+            trainer = cls(settings, log, policy, server, bf16=bf16)  # copies the initial weights for the KL penalty
+            with trainer._service.weights_locked():
+                if policy.adapters is not None:
+                    load_adapters(policy.adapters, folder / ADAPTERS)
+                elif initial.exists():
+                    policy.model.load_state_dict(_load(str(folder / "model"), settings).model.state_dict())
             trainer._update.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
         trainer.step = trainer.saved = step
         return trainer
@@ -120,8 +129,15 @@ class PolicyTrainer:
         if self.step == self.saved or self._update.half_updated:
             return
         keep = self._settings.train.keep_checkpoints
-        save_checkpoint(self._log.folder, self.step, self._policy, self._update.optimizer, keep=keep)
+        save_checkpoint(
+            self._log.folder, self.step, self._policy, self._update.optimizer, keep=keep, initial=self._initial_model
+        )
         self.saved = self.step
+
+    def _initial_model(self) -> Any | None:
+        """Return the model before GRPO if a resumed run needs it, else None."""
+        adapters = self._policy.adapters
+        return self._update.reference if adapters is None else base_copy(adapters)
 
     def close(self) -> None:
         """Stop serving."""
@@ -173,12 +189,20 @@ def _load(source: str, settings: Settings) -> Policy:
     return load_policy(source, cache_dir=settings.local.cache_dir, agent=settings.agent)
 
 
-def save_checkpoint(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
+def save_checkpoint(
+    run_folder: Path,
+    step: int,
+    policy: Policy,
+    optimizer: Any,
+    *,
+    keep: int,
+    initial: Callable[[], Any | None] = lambda: None,
+) -> Path:
     """Write the checkpoint folder `checkpoints/step-N`, return its path, and delete all but the newest `keep` folders.
 
     `model/` is a Hugging Face folder, `optimizer.pt` has the optimizer's state, and `state.json` has the step and the
-    SHA-256 of each file. With LoRA, `adapter/` has the adapters, which are merged in `model/`. The frozen weights are
-    written once for all checkpoints, to `checkpoints/base`.
+    SHA-256 of each file. With LoRA, `adapter/` has the adapters, which are merged in `model/`. The model that `initial`
+    returns, if any, is written once for all checkpoints, to `checkpoints/base`.
 
     The folder is written and synced to the disk under another name and then renamed, so that a power cut leaves no
     incomplete checkpoint. Raises TrainingError when the folder cannot be written; then the earlier checkpoints stay.
@@ -191,14 +215,12 @@ def save_checkpoint(run_folder: Path, step: int, policy: Policy, optimizer: Any,
         policy.save(partial / "model")
         if policy.adapters is not None:
             save_adapters(policy.adapters, partial / ADAPTERS)
-            if not lora_base(run_folder).exists():
-                base = replace(policy, model=base_copy(policy.adapters), adapters=None)
-                base.save(lora_base(run_folder))
-                sync_tree(lora_base(run_folder))
+        base = initial_weights(run_folder)
+        if not base.exists() and (model := initial()) is not None:
+            replace(policy, model=model, adapters=None).save(base)
+            sync_tree(base)
         torch.save(optimizer.state_dict(), partial / "optimizer.pt")
-        sha256 = digests(partial)
-        if policy.adapters is not None:
-            sha256 |= {f"../base/{name}": digest for name, digest in digests(lora_base(run_folder)).items()}
+        sha256 = digests(partial) | {f"../{base.name}/{name}": digest for name, digest in digests(base).items()}
         state = json.dumps({"step": step, "sha256": sha256}, indent=2)
         (partial / "state.json").write_text(state + "\n", encoding="utf-8")
         sync_tree(partial)
