@@ -11,6 +11,7 @@ import pytest
 from sql_agent.cli.command import exits_cleanly
 from sql_agent.cli.judge import main
 from sql_agent.judge_eval.labelled_answers import LabelledCase, shipped
+from sql_agent.system.sockets import free_port
 from sql_agent.tasks.medical.medical_task import make_question_files
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from tests.support.judge_server import serving
@@ -167,6 +168,17 @@ def test_too_many_failures_end_the_command_with_1_and_leave_the_numbers(
     patient = ["evaluate", "--labels", path, "--out", str(tmp_path / "b"), "judge.max_failed_share=0.5"]
     assert exits_cleanly(main, patient) == 0
     assert failed in capsys.readouterr().out
+
+
+def test_a_judge_whose_endpoint_is_down_ends_the_command_before_all_answers_are_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEACHER_MODEL", "m")
+    monkeypatch.setenv("TEACHER_BASE_URL", f"http://127.0.0.1:{free_port()}/v1")
+    monkeypatch.setattr("sql_agent.reward.judges.endpoint.ATTEMPTS", 1)
+    arguments = ["evaluate", "--labels", "labels", "judge.name=llm", f"runs_dir={tmp_path / 'runs'}"]
+    assert exits_cleanly(main, arguments) == 2
+    assert "gradings in a row failed, the last one because: the judge m failed" in capsys.readouterr().err
 
 
 def test_where_nothing_can_be_measured_a_dash_and_the_reason_stand(
