@@ -12,6 +12,8 @@ Lang = Literal["zh", "en"]
 Style = Literal["template", "natural", "mixed"]  # formal wording; everyday wording; 1/3 formal, 2/3 everyday
 Cell = str | int | float | None
 
+TOOL_NAME = "query_database_by_sql"  # of the agent's only tool
+
 
 class Record(BaseModel):
     """Base of all records: immutable, and refuses unknown keys."""

@@ -17,8 +17,8 @@ from sql_agent.agent.tools import answer_json, parameters, sql_of
 from sql_agent.database import Database
 from sql_agent.database.answers import refusal
 from sql_agent.database.counterfactual import Change
-from sql_agent.database.mcp_client import META, TOOL_NAME
-from sql_agent.schemas import QueryAnswer
+from sql_agent.database.mcp_client import META
+from sql_agent.schemas import TOOL_NAME, QueryAnswer
 from sql_agent.system.messages import first_problem
 from sql_agent.tasks.task import Task
 

@@ -12,8 +12,7 @@ import agents
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
 from sql_agent.database.answers import refusal
-from sql_agent.database.mcp_client import TOOL_NAME
-from sql_agent.schemas import QueryAnswer, QueryCall
+from sql_agent.schemas import TOOL_NAME, QueryAnswer, QueryCall
 from sql_agent.tasks.task import Task
 
 REPEATED = "you ran this statement before: change it, or answer"

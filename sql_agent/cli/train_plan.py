@@ -94,6 +94,14 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
         return settings_to_resume(sources), sources
     given = merge(sources)
     backend = "local" if arguments.dev else chosen_backend(given)
+    defaults, preset = _short_run(arguments, given, backend)
+    *weaker, command_line = sources
+    settings = merge([*map(toml_source, defaults), *weaker, Source("command line", preset), command_line])
+    return settings.model_copy(update={"backend": backend}), sources
+
+
+def _short_run(arguments: argparse.Namespace, given: Settings, backend: str) -> tuple[list[Path], dict[str, Any]]:
+    """Return the settings files of `backend`, and the settings of --ci and --ci-fast."""
     defaults = default_settings(given.task)
     preset: dict[str, Any] = {"train.steps": CI_STEPS} if arguments.ci else {}
     if backend == "verl":
@@ -108,9 +116,7 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
             preset["data.task_types"] = ["lookup"]  # laptop.toml has the type's name in the built-in task
         if arguments.ci_fast:
             preset["train.questions_per_step"] = 2  # a quarter of the recipe's time
-    *weaker, command_line = sources
-    settings = merge([*map(toml_source, defaults), *weaker, Source("command line", preset), command_line])
-    return settings.model_copy(update={"backend": backend}), sources
+    return defaults, preset
 
 
 def with_judge(settings: Settings) -> tuple[Settings, str]:

@@ -23,9 +23,8 @@ from sql_agent.database.mysql.dialect import MYSQL
 from sql_agent.database.schema import Schema
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import DatabaseFileError, QueryError
-from sql_agent.schemas import QueryAnswer, QueryLimits
+from sql_agent.schemas import TOOL_NAME, QueryAnswer, QueryLimits
 
-TOOL_NAME = "query_database_by_sql"
 META = "sql_agent"  # our key in `_meta`
 _CONNECT_S = 60.0  # includes the start of a server's worker processes
 _TRANSFER_S = 30.0  # for the transfer of a query and its answer, in addition to the query's deadline

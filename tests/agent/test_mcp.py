@@ -28,10 +28,10 @@ from sql_agent.agent.tools import QueryTool
 from sql_agent.cli.mcp import main
 from sql_agent.config.settings import load_settings
 from sql_agent.database import Database, mcp_client, open_database
-from sql_agent.database.mcp_client import META, TOOL_NAME, McpDatabase, ToolServer
+from sql_agent.database.mcp_client import META, McpDatabase, ToolServer
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError, DatabaseFileError
-from sql_agent.schemas import Evidence, QueryCall
+from sql_agent.schemas import TOOL_NAME, Evidence, QueryCall
 from sql_agent.system.sockets import free_port
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA

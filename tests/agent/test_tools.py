@@ -13,8 +13,7 @@ from agents.tool_context import ToolContext
 
 from sql_agent.agent.tools import LAST, REPEATED, QueryTool, answer_json, function_tool
 from sql_agent.database import Database, open_database
-from sql_agent.database.mcp_client import TOOL_NAME
-from sql_agent.schemas import QueryAnswer, QueryLimits
+from sql_agent.schemas import TOOL_NAME, QueryAnswer, QueryLimits
 from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.small_database import make_database
 

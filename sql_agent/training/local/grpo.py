@@ -113,7 +113,7 @@ class LocalGrpo(TrainingAlgorithm):
         1. Pick the step's questions, and request a group of rollouts for each question.
         2. Run the rollouts: runners sample turns from the policy, query the database, and score the answers.
         3. Compute each rollout's advantage from the rewards of its group.
-        4. Update the policy with the gradient of the clipped loss (`grpo_update.py`).
+        4. Update the policy with the gradient of the clipped loss (`grpo_update.py`, `grpo_loss.py`).
         5. Write the step's metrics and rollouts.
         """
         settings, step = self._settings.train, trainer.step + 1

@@ -21,12 +21,11 @@ from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.sections import SftSettings
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
-from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.errors import DataError, ModelError
 from sql_agent.questions.derived_evidence import with_extractive_answers
 from sql_agent.reward.factory import judge_name
 from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
-from sql_agent.schemas import Question
+from sql_agent.schemas import TOOL_NAME, Question
 from sql_agent.tasks.task import Task
 from sql_agent.training.policy import attention
 from sql_agent.training.policy.forward import clip_gradient, common_prefix, token_logprobs
