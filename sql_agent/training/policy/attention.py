@@ -73,6 +73,8 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
 def _varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: _Bounds, scaling: float | None) -> torch.Tensor:
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415  PyTorch before 2.10 lacks it
 
+    if torch.is_autocast_enabled("cuda"):  # the rotary embedding of fp32 weights gives fp32
+        q, k, v = (each.to(torch.get_autocast_dtype("cuda")) for each in (q, k, v))
     # With fewer queries than keys, the last query is aligned with the last key.
     out: torch.Tensor = varlen_attn(
         q.contiguous(),
