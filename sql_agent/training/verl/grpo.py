@@ -32,7 +32,7 @@ from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, ran_out_in_update, step_metrics
-from sql_agent.training.verl.memory import smaller_passes
+from sql_agent.training.verl.memory import card_of, smaller_passes
 from sql_agent.training.verl.rollout_server import RolloutApp
 
 _POLL_S = 0.2
@@ -132,6 +132,7 @@ class VerlGrpo(TrainingAlgorithm):
             "overrides": typed(self._settings.verl.config),
             "environment": verl_environment() | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve())},
         }
+        self._card = card_of(self._settings)  # now, because verl will fill it
         path = run / _OPTIONS
         path.write_text(json.dumps(options, indent=2), encoding="utf-8")
         self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
@@ -186,7 +187,7 @@ class VerlGrpo(TrainingAlgorithm):
         if not ran_out_in_update(log):
             return TrainingError(said, hint=advice)
         options = json.loads((self._log.folder / _OPTIONS).read_text(encoding="utf-8"))["options"]
-        return GpuMemoryError(said, hint=advice, smaller=smaller_passes(self._settings, options))
+        return GpuMemoryError(said, hint=advice, smaller=smaller_passes(self._settings, options, self._card))
 
     def _killed(self, code: int, kills: int) -> TrainingError:
         """Return the error of a verl that was killed; what the monitor then sees are its consequences."""

@@ -126,20 +126,20 @@ def refuse(settings: Settings, plan: MemoryPlan) -> None:
         raise _refusal(settings.model, shape, _load_of(settings), plan)
 
 
-def smaller_passes(settings: Settings, options: Mapping[str, Any]) -> dict[str, Any]:
+def smaller_passes(settings: Settings, options: Mapping[str, Any], card: Card) -> dict[str, Any]:
     """Return the settings with half of the tokens in a pass of `options` (see `verl_options`), and with checkpointing.
 
-    Empty if `settings` give the tokens, as they do when they were halved before, or if a pass can be no smaller.
+    They name the memory of the `card`, because the processes that ran out of it may still hold it. Empty if `settings`
+    give the tokens, as they do when they were halved before, or if a pass can be no smaller.
     """
     actor, model = options["actor_rollout_ref"]["actor"], options["actor_rollout_ref"]["model"]
     before = (actor["ppo_max_token_len_per_gpu"], model["enable_gradient_checkpointing"])
     after = (max(before[0] // 2, rollout_length(settings)), True)
     if after == before or _given(settings, _TOKENS) is not None:
         return {}
-    return {
-        f"verl.config.actor_rollout_ref.{name}": value
-        for name, value in zip((_TOKENS, _CHECKPOINTING), after, strict=True)
-    }
+    prefix = "verl.config.actor_rollout_ref."
+    passes = {f"{prefix}{_TOKENS}": after[0], f"{prefix}{_CHECKPOINTING}": after[1]}
+    return passes | {"verl.gpu_memory_gb": round(card.free / GB, 1)}
 
 
 def card_of(settings: Settings) -> Card:

@@ -105,13 +105,15 @@ def test_frozen_weights_are_kept_in_bf16_and_trained_ones_in_fp32(tmp_path: Path
     assert options(settings_of(tmp_path, "0.5B"))["actor"]["fsdp_config"]["model_dtype"] == "fp32"
 
 
-def test_a_pass_is_halved_once_and_stays_long_enough_for_the_longest_rollout(tmp_path: Path, card: None) -> None:
+@pytest.mark.usefixtures("card")
+def test_a_pass_is_halved_once_and_stays_long_enough_for_the_longest_rollout(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "1.5B")
     chosen = options(settings)["actor"]["ppo_max_token_len_per_gpu"]
-    smaller = smaller_passes(settings, {"actor_rollout_ref": options(settings)})
-    assert list(smaller.values()) == [max(chosen // 2, 6144), True]
+    card = memory.card_of(settings)
+    smaller = smaller_passes(settings, {"actor_rollout_ref": options(settings)}, card)
+    assert list(smaller.values()) == [max(chosen // 2, 6144), True, 84.9]
     again = settings_of(tmp_path, "1.5B", *(f"{name}={value}" for name, value in smaller.items()))
-    assert smaller_passes(again, {"actor_rollout_ref": options(again)}) == {}, "given now, so it stays"
+    assert smaller_passes(again, {"actor_rollout_ref": options(again)}, card) == {}, "given now, so it stays"
 
 
 def test_a_host_without_a_gpu_is_asked_for_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
