@@ -4,7 +4,7 @@ Names of the database are written as people write them: by an everyday name, wit
 sentence before or behind, both at once, and without salt or dosage form. Right means that one of the first three names
 that the index offers is the row's, or holds the same stem. The last two rows are sentences that name nothing, and
 stems of names that an index lacks, with all names that hold them: there each offer is wrong. Everyday names are those
-of the phrase banks, so that row says whether the index finds their rows, not how many of the names that people use it
+of the task, so that row says whether the index finds their rows, not how many of the names that people use it
 knows. Milliseconds are processor time. It needs no model.
 """
 
@@ -24,10 +24,12 @@ from rich.console import Console
 from rich.table import Table
 
 from sql_agent.database.name_index import Found, NameIndex, comparable
-from sql_agent.tasks.medical.banks import Banks, banks
-from sql_agent.tasks.medical.questions.catalog import Catalog, Entity, read_catalog
-from sql_agent.tasks.medical.questions.naming import names_of
-from sql_agent.tasks.medical.questions.other_names import OtherNames
+from sql_agent.schemas import Lang
+from sql_agent.tasks.described.catalog import Catalog, Row
+from sql_agent.tasks.described.description import restricted
+from sql_agent.tasks.described.names import OtherNames
+from sql_agent.tasks.described.table_rows import read_database
+from sql_agent.tasks.medical.medical_task import description
 from sql_agent.tasks.medical.tables import SCHEMA
 
 OFFERED = 3
@@ -44,10 +46,12 @@ def main() -> None:
     parser.add_argument("--db", type=Path, required=True)
     parser.add_argument("--count", type=int, default=300, help="names of each kind (default: 300)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lang", choices=("zh", "en"), default="zh", help="language of the names (default: zh)")
     arguments = parser.parse_args()
-    catalog, rng = read_catalog(arguments.db), random.Random(arguments.seed)
+    catalog, rng = _catalog(arguments.db, arguments.lang), random.Random(arguments.seed)
+    pairs = list(OtherNames(catalog, SCHEMA.names).pairs())
     started = time.process_time()
-    index = NameIndex(names_of(catalog))
+    index = NameIndex(pairs)
     built_s = time.process_time() - started
     rows = sum(map(len, catalog.rows.values()))
     table = Table("names written", "searches", f"right in the first {OFFERED}", "nothing offered", "ms", "ms, slowest")
@@ -57,31 +61,35 @@ def main() -> None:
     Console(width=110).print(f"{rows} rows, index built in {built_s:.2f} s of processor time", table)
 
 
+def _catalog(database: Path, lang: Lang) -> Catalog:
+    read = read_database(database, SCHEMA)
+    return Catalog(restricted(description(lang), {name: table.columns for name, table in read.tables.items()}), read)
+
+
 def _kinds(catalog: Catalog, rng: random.Random) -> dict[str, list[Search]]:
-    natural = banks(catalog.lang)
-    others = OtherNames(natural.names, catalog.lang)
-    entities = [entity for table in catalog.rows for entity in catalog.askable(table)]
-    rng.shuffle(entities)
-    del entities[3_000:]
-    before, behind = BEFORE[catalog.lang], BEHIND[catalog.lang]
-    plain = [(entity, _shortest(others, entity)) for entity in entities]
+    others, lang = OtherNames(catalog, SCHEMA.names), catalog.description.lang
+    rows = [row for table in catalog.rows for row in catalog.named(table)]
+    rng.shuffle(rows)
+    del rows[3_000:]
+    before, behind = BEFORE[lang], BEHIND[lang]
+    plain = [(row, _shortest(others, row)) for row in rows]
     typos = [
-        (entity, typo)
-        for entity in entities
-        for typo in list(others.misspelt(entity, rng))[:1]
-        if catalog.find(entity.table, typo) is None
+        (row, typo)
+        for row in rows
+        for typo in list(others.misspelt(row.name, rng))[:1]
+        if typo.casefold() not in catalog.all_names(row.table)
     ]
     return {
         "by an everyday name": list(_everyday(catalog)),
-        "with a typing error": [(typo, [entity.name]) for entity, typo in typos],
-        "words before it": [(rng.choice(before) + entity.name, [entity.name]) for entity in entities],
-        "words behind it": [(entity.name + rng.choice(behind), [entity.name]) for entity in entities],
-        "words before it and a typing error": [(rng.choice(before) + typo, [entity.name]) for entity, typo in typos],
-        "without salt or form": [(stem, [stem]) for entity, stem in plain if stem != entity.name],
+        "with a typing error": [(typo, [row.name]) for row, typo in typos],
+        "words before it": [(rng.choice(before) + row.name, [row.name]) for row in rows],
+        "words behind it": [(row.name + rng.choice(behind), [row.name]) for row in rows],
+        "words before it and a typing error": [(rng.choice(before) + typo, [row.name]) for row, typo in typos],
+        "without salt or form": [(stem, [stem]) for row, stem in plain if stem != row.name],
         "without salt or form, words before it": [
-            (rng.choice(before) + stem, [stem]) for entity, stem in plain if stem != entity.name
+            (rng.choice(before) + stem, [stem]) for row, stem in plain if stem != row.name
         ],
-        "no name": [(text, []) for text in _without_names(natural)],
+        "no name": [(text, []) for text in _without_names(catalog)],
     }
 
 
@@ -99,27 +107,22 @@ def _everyday(catalog: Catalog) -> Iterator[Search]:
 
 def _absent(catalog: Catalog, count: int, rng: random.Random) -> tuple[NameIndex, list[Search]]:
     """An index that lacks `count` names and all that hold the same stem, and a search for each of these stems."""
-    others = OtherNames(banks(catalog.lang).names, catalog.lang)
-    entities = [entity for table in catalog.rows for entity in catalog.askable(table)]
-    stems = sorted({_shortest(others, entity) for entity in rng.sample(entities, min(len(entities), count))})
+    others = OtherNames(catalog, SCHEMA.names)
+    rows = [row for table in catalog.rows for row in catalog.named(table)]
+    stems = sorted({_shortest(others, row) for row in rng.sample(rows, min(len(rows), count))})
     any_stem = re.compile("|".join(re.escape(comparable(stem)) for stem in stems))
-    names = list(names_of(catalog))
+    names = list(others.pairs())
     gone = {name for text, name in names if any_stem.search(comparable(text)) or any_stem.search(comparable(name.text))}
     return NameIndex((text, name) for text, name in names if name not in gone), [(stem, []) for stem in stems]
 
 
-def _shortest(others: OtherNames, entity: Entity) -> str:
-    return min([entity.name, *others.shortened(entity)], key=len)
+def _shortest(others: OtherNames, row: Row) -> str:
+    return min([row.name, *others.short(row.name)], key=len)
 
 
-def _without_names(natural: Banks) -> list[str]:
-    return [
-        text.strip("？?。.")
-        for columns in natural.asks.values()
-        for asks in columns.values()
-        for text in asks.train.after
-        if "{" not in text
-    ]
+def _without_names(catalog: Catalog) -> list[str]:
+    columns = [column for table in catalog.description.tables.values() for column in table.columns.values()]
+    return [text.replace("{name}", "").strip(" ？?。.") for column in columns for text in column.ask]
 
 
 def _measured(index: NameIndex, searches: Sequence[Search]) -> tuple[str, ...]:

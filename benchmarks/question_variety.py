@@ -2,7 +2,7 @@
 
 The first table has, by type of question, how many there are, how many name their row in a way that `name = '…'` does
 not find, how many have gold SQL of more than one statement, and how many first find nothing. The second has, by
-column, how many ways to ask for it the phrase bank has for the training split, and how many of them occur in the file.
+column, how many ways to ask for it the description has for the training split, and how many of them occur in the file.
 It needs no model.
 """
 
@@ -22,7 +22,8 @@ from rich.table import Table
 from sql_agent.database import Database, open_database
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang, QueryLimits, Question
-from sql_agent.tasks.medical.banks import banks
+from sql_agent.tasks.described.wording import half
+from sql_agent.tasks.medical.medical_task import description
 from sql_agent.tasks.medical.tables import SCHEMA
 
 # The name in the first condition of a statement, and the table that it is looked for in.
@@ -65,9 +66,9 @@ def by_column(questions: Sequence[Question]) -> Table:
     lang: Lang = questions[0].lang or "zh"
     texts = "\n".join(question.question for question in questions).casefold()
     table = Table("column", "ways to ask for it", "of them in the file")
-    for name, columns in banks(lang).asks.items():
-        for column, asks in columns.items():
-            wordings = (*asks.train.named, *asks.train.after)
+    for name, described in description(lang).tables.items():
+        for column, of in described.columns.items():
+            wordings = half(of.ask, held_out=False)
             table.add_row(f"{name}.{column}", str(len(wordings)), str(_occurring(wordings, texts)))
     return table
 

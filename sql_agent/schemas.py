@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Lang = Literal["zh", "en"]
-Style = Literal["template", "natural", "mixed"]  # formal wording; everyday wording; 1/3 formal, 2/3 everyday
+Style = Literal["template", "mixed"]  # plain sentences with labels; these and as people ask
 Cell = str | int | float | None
 
 TOOL_NAME = "query_database_by_sql"  # of the agent's only tool

@@ -28,9 +28,8 @@ from sql_agent.schemas import Lang, Question, Style, Usage
 from sql_agent.tasks.described import generate
 from sql_agent.tasks.described.described_task import questions_folder as described_folder
 from sql_agent.tasks.described.description import read_description
-from sql_agent.tasks.medical.medical_task import TASK, Made, make_question_files, questions_folder
-from sql_agent.tasks.medical.questions.generate import count_by_type, task_types
-from sql_agent.tasks.medical.verify import PATIENT
+from sql_agent.tasks.described.generate import PATIENT, Made, count_by_type
+from sql_agent.tasks.medical.medical_task import TASK, make_question_files, questions_folder
 from sql_agent.tasks.task import DESCRIBED, Task, load_task
 
 _DESCRIPTION = """\
@@ -65,8 +64,8 @@ def add_questions(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choice of questions (default: 0)")
     parser.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by the "
                         "size of the database)")  # fmt: skip
-    parser.add_argument("--style", choices=get_args(Style), default="mixed", help="template: formal; natural: as "
-                        "people ask; mixed: a third formal, two thirds natural (default: mixed)")  # fmt: skip
+    parser.add_argument("--style", choices=get_args(Style), default="mixed", help="template: plain sentences with "
+                        "the labels of columns; mixed: these, and as people ask (default: mixed)")  # fmt: skip
     parser.add_argument("--lang", choices=get_args(Lang), help="language of the questions (default: that of the names "
                         "in the database)")  # fmt: skip
     parser.add_argument("--writer", choices=("llm",), help="llm: TEACHER_MODEL rewords the questions (default: they "
@@ -79,7 +78,8 @@ def _run(arguments: argparse.Namespace) -> int:
     console = open_console()
     ui = Ui(console, wraps=True)
     name = load_settings(flags=flag_settings(arguments)).task
-    made, wanted, folder = _described(arguments, name, ui) if name.endswith(DESCRIBED) else _medical(arguments, ui)
+    made, folder = _described(arguments, name, ui) if name.endswith(DESCRIBED) else _medical(arguments, ui)
+    wanted = sorted(count_by_type(question for questions in made.values() for question in questions))
     console.print(_table(made, wanted))
     console.print(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl", soft_wrap=True)
     for split, questions in made.items():
@@ -88,8 +88,8 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _medical(arguments: argparse.Namespace, ui: Ui) -> tuple[Made, Sequence[str], Path]:
-    """Make questions about a medical database; return the questions, the expected task types, and their folder."""
+def _medical(arguments: argparse.Namespace, ui: Ui) -> tuple[Made, Path]:
+    """Make questions about a medical database; return the questions and their folder."""
     if arguments.db is None:
         raise ConfigError("--db is missing", hint="give the database to ask about, or --task NAME.toml")
     folder = arguments.out or questions_folder(arguments.db, arguments.style)
@@ -101,16 +101,15 @@ def _medical(arguments: argparse.Namespace, ui: Ui) -> tuple[Made, Sequence[str]
         per_type=arguments.per_type,
         style=arguments.style,
         rewrite=_rewriting(arguments, arguments.db, TASK, folder, ui),
+        say=ui.say,
     )
-    return made, task_types(arguments.style), folder
+    return made, folder
 
 
-def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, Sequence[str], Path]:
-    """Make questions about the database that the file `name` describes; return as `_medical` does."""
-    if arguments.style != "mixed" or arguments.lang is not None:
-        raise ConfigError(
-            f"--style and --lang are not for {name}", hint="leave them out: the file has the language and the wordings"
-        )
+def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, Path]:
+    """Make questions about the database that the file `name` describes; return the questions and their folder."""
+    if arguments.lang is not None:
+        raise ConfigError(f"--lang is not for {name}", hint="leave it out: the file has the language")
     path, task = Path(name), load_task(name)
     source = arguments.db or task.database_source(load_settings())
     folder = arguments.out or described_folder(path)
@@ -121,10 +120,11 @@ def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, 
         folder,
         seed=arguments.seed,
         per_type=arguments.per_type,
+        style=arguments.style,
         rewrite=_rewriting(arguments, source, task, folder, ui),
         say=ui.say,
     )
-    return made, sorted(count_by_type(question for questions in made.values() for question in questions)), folder
+    return made, folder
 
 
 def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Table:

@@ -72,7 +72,7 @@ class DataSettings(Section):
         description="TOML file that names the columns of these two files; none: the columns of docs/questions.md",
     )
     style: Style = Field(
-        "mixed", description="wording of the generated questions: formal templates, natural language, or mixed"
+        "mixed", description="wording of the generated questions: plain templates, or mixed with how people ask"
     )
     task_types: tuple[str, ...] = Field(
         (), description="question types to train and validate on, separated by commas; empty: all"

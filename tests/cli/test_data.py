@@ -12,8 +12,7 @@ from sql_agent.cli.data import main
 from sql_agent.database import open_database
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang
-from sql_agent.tasks.medical.questions.catalog import read_catalog
-from sql_agent.tasks.medical.questions.generate import make_questions
+from sql_agent.tasks.medical.medical_task import make_question_files
 from sql_agent.tasks.medical.tables import SCHEMA
 from sql_agent.tasks.splits import SHARES
 from tests.support.medical_questions import questions_folder
@@ -26,8 +25,8 @@ def test_the_same_database_gives_the_same_files(tmp_path: Path, sample_of: Calla
     names = sorted(path.name for path in one.iterdir())
     assert names == ["qa_dataset.jsonl", "test.parquet", "train.parquet", "val.parquet"]
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
-    catalog = read_catalog(database)
-    assert make_questions(catalog, seed=0, per_type=5) != make_questions(catalog, seed=1, per_type=5)
+    made = [make_question_files(database, tmp_path / "few", "en", seed=seed, per_type=5) for seed in (0, 1)]
+    assert made[0] != made[1]
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ class Teacher:
 
 
 def questions(db: Path, *arguments: object) -> int:
-    shared = ["--db", db, "--per-type", 5, "--style", "natural"]
+    shared = ["--db", db, "--per-type", 5]
     return exits_cleanly(main, ["questions", *map(str, (*shared, *arguments))])
 
 
@@ -133,7 +133,7 @@ def test_good_rewrites_are_used_and_all_but_the_text_stays(
 
 def test_the_proof_is_given_the_text_and_whole_rows_but_neither_reference_nor_sql(case: Case) -> None:
     assert case.rewrite() == 0
-    asked = case.one("part_of_field")
+    asked = case.one("part")
     prompt = next(p for p in case.teacher.prompts if not writes(p) and question_in(p) == PREFIX["en"] + asked.question)
     assert "SELECT" not in prompt
     whole = {"drugs_info": ("mechanism_action", "dosage"), "disease": ("treatment", "cause")}[asked.evidence[0].table]
@@ -146,7 +146,7 @@ def test_the_proof_is_given_the_text_and_whole_rows_but_neither_reference_nor_sq
 def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_keeps_the_wording(
     case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drug, shown, other = (case.one(kind) for kind in ("drug_field", "disease_field", "aggregate"))
+    drug, shown, other = (case.one(kind) for kind in ("lookup", "part", "count"))
     name = next(word for word in (drug.sql or "").split("'") if word.strip("%") in drug.question and len(word) > 3)
 
     def words(question: Question) -> str:
@@ -171,7 +171,7 @@ def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_k
 
 def test_the_test_split_shares_no_wording_with_the_others(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     def words(question: Question) -> str:
-        field = question.task_type in {"drug_field", "disease_field"}
+        field = question.task_type == "lookup"
         name = (question.sql or "").split("'")[1].strip("%") if field else ""
         return f"so what about {name}?" if name and name in question.question else PREFIX["en"] + question.question
 

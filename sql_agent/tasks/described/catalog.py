@@ -5,36 +5,45 @@ from __future__ import annotations
 import math
 import random
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
+from functools import cache, lru_cache
+from itertools import accumulate, pairwise
 from statistics import median
 
+from sql_agent.database.schema import fold
 from sql_agent.reward.judges.items import split
 from sql_agent.schemas import Cell, Evidence
-from sql_agent.tasks.described.description import Column, Description, Link, Table
+from sql_agent.tasks.described.description import Column, Description, Link, Part, Table
 from sql_agent.tasks.described.guess import DATE
 from sql_agent.tasks.described.statement import Comparison, Operator
 from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.described.words import is_verb, wordings
 
 _LONGEST = 80  # characters of a value that an answer repeats
-_WORD = re.compile(r"[A-Za-z]{5,}")
+_LONGEST_ANSWER = 250  # characters of a whole cell
+# A word of a text: of letters, or a short Chinese clause between marks.
+_WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
+_SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
 _TRUE = frozenset({"yes", "y", "true", "t", "1", "1.0", "是", "有"})
 _PERIODS: tuple[tuple[str, Operator], ...] = (("category", "="), ("after", ">"), ("before", "<"))
-_MOST_OF_A_COLUMN = 40  # conditions
-_MOST_SEARCHED = 60  # words or items of a column that are searched for
-_PROSE_WORDS = 4  # a shorter text is a value of its own, such as an address
+_MOST_OF_A_COLUMN = 40  # conditions, and one more for each `_ROWS_EACH` rows
+_ROWS_EACH = 20
+_MOST_SEARCHED = 60  # words or items of a column that are searched for, and again one more for some rows
+_PROSE_CHARS = 20  # a shorter text is a value of its own, such as an address
+_VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
+_MOST_WITH_WORD = 12  # rows with a word of a text that is searched for
 _COMMON = frozenset({"about", "after", "their", "there", "these", "which", "where", "while", "would", "other", "being"})
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A row. `named` is whether its name, in `name_column`, names no other row and fits into a question."""
+    """A row at `place` of its table. `named` is whether its name names no other row and fits into a question."""
 
     table: str
+    place: int
     number: int | None
     key: tuple[str, str]
     values: Mapping[str, Cell]
@@ -79,10 +88,11 @@ class Catalog:
         numbers = read.numbers or (None,) * len(read.rows)
         for place, (number, text, *values) in enumerate(zip(numbers, names, *cells, strict=True)):
             shown = str(text)
-            named = text is not None and counts[shown.casefold()] == 1 and self._fits(shown)
+            named = text is not None and counts[shown.casefold()] == 1 and self.fits(shown)
             by_column = dict(zip(table.columns, values, strict=True))
             yield Row(
                 name,
+                place,
                 number,
                 (name, str(place if number is None else number)),
                 by_column,
@@ -92,7 +102,9 @@ class Catalog:
             )
 
     @staticmethod
-    def _fits(text: str) -> bool:
+    @lru_cache(maxsize=200_000)
+    def fits(text: str) -> bool:
+        """Return whether a question or an answer can repeat a text as one item."""
         plain = text == text.strip() and not re.search(r"[;；:：\n\r\"%_\\]", text)
         return plain and 1 <= len(text) <= _LONGEST and len(split(text)) == 1
 
@@ -104,9 +116,32 @@ class Catalog:
         """Return the description of a column."""
         return self.description.tables[table].columns[name]
 
+    @cache  # noqa: B019
     def named(self, table: str) -> list[Row]:
         """Return the rows that a question can name."""
         return [row for row in self.rows[table] if row.named]
+
+    @cache  # noqa: B019  a catalog lives as long as the program makes questions
+    def filled_rows(self, table: str, column: str) -> list[Row]:
+        """Return the rows that a question can name and whose cell of `column` is not empty."""
+        return [row for row in self.named(table) if str(row.values[column] or "").strip()]
+
+    @cache  # noqa: B019
+    def empty_rows(self, table: str, column: str) -> list[Row]:
+        """Return the rows that a question can name and whose cell of `column` is NULL."""
+        return [row for row in self.named(table) if row.values[column] is None]
+
+    @cache  # noqa: B019
+    def all_names(self, table: str) -> str:
+        """Return the names of all rows, a line each, in lower case."""
+        return "\n".join(row.name for row in self.rows[table]).casefold()
+
+    @cache  # noqa: B019
+    def is_known(self, text: str) -> bool:
+        """Return whether a cell of a described column contains a text."""
+        part = fold(text)
+        columns = ((table, name) for table, described in self.description.tables.items() for name in described.columns)
+        return any(part in self._joined(*column)[0] for column in columns)
 
     def names_in(self, text: str) -> set[str]:
         """Return the names of rows that a text contains."""
@@ -119,44 +154,80 @@ class Catalog:
         kind = self.column(row.table, column)
         if cell is None or not str(cell).strip():
             return []
-        if kind.kind == "list":
-            return self.items(row, column)
         if kind.kind == "flag":
             return [self.words["yes" if is_true(cell) else "no"]]
-        text = str(cell)
-        fits = text == text.strip() and len(text) <= _LONGEST and not re.search(r"[;；:：\n\r]", text)
+        text = str(cell).strip()
+        if kind.kind in {"list", "text"}:
+            parts = (part.strip() for piece in self._parts(text, kind) for part in _SENTENCE_END.split(piece))
+            return list(dict.fromkeys(filter(None, parts))) if len(text) <= _LONGEST_ANSWER else []
+        fits = len(text) <= _LONGEST and not re.search(r"[;；:：\n\r]", text)
         is_time = DATE.fullmatch(text) is not None
         return [text] if fits or is_time else []
 
     def items(self, row: Row, column: str) -> list[str]:
         """Return the distinct items of a list; [] where an item is too long or splits again."""
-        separator = self.column(row.table, column).separator
-        parts = dict.fromkeys(part.strip() for part in str(row.values[column] or "").split(separator))
-        items = [part for part in parts if part]
-        return items if all(self._fits(item) for item in items) else []
+        items = self.raw_items(row.values[column], self.column(row.table, column))
+        return items if all(map(self.fits, items)) else []
 
-    def linked(self, link: Link) -> Iterator[tuple[Row, Row]]:
-        """Yield each row with a row to which it refers; with `contains` only the rows that refer to one."""
+    def raw_items(self, cell: Cell, column: Column) -> list[str]:
+        """Return the distinct items of a cell."""
+        parts = (part.strip().rstrip("。") for part in self._parts(str(cell or ""), column))
+        return list(dict.fromkeys(filter(None, parts)))
+
+    @staticmethod
+    def _parts(text: str, column: Column) -> list[str]:
+        return text.split(column.separator) if column.kind == "list" else [text]
+
+    def words_of(self, row: Row, column: str) -> list[str]:
+        """Return what a question can search for in a cell: items of a list, words of a text."""
+        if self.column(row.table, column).kind == "list":
+            return self.raw_items(row.values[column], self.column(row.table, column))
+        return list(dict.fromkeys(_WORD.findall(str(row.values[column] or ""))))
+
+    def says(self, word: str) -> bool:
+        """Return whether an item or a word is one that people search for."""
+        return _VALUE.fullmatch(word) is not None and word not in self.words["nothing"]
+
+    def part(self, row: Row, column: str, part: Part) -> list[str]:
+        """Return the items of a cell that belong to a part; [] where this is not clear, or where these are all."""
+        items = self.raw_items(row.values[column], self.column(row.table, column))
+        if part.label:
+            return _labelled(items, part.label)
+        inside = [item for item in items if any(word in fold(item) for word in part.words)]
+        others = [item for item in items if item not in inside]
+        unclear = any(word in fold(item) for item in others for word in part.unclear)
+        return inside if others and not unclear and all(map(self.fits, inside)) else []
+
+    def linked(self, link: Link) -> Iterator[tuple[Row, tuple[Row, ...]]]:
+        """Yield each row with the rows to which it refers: one, or with `contains` those that its text names."""
         (source, column), (target, key) = link.source, link.target
         by_key = {str(row.values[key]): row for row in self.rows[target]}
         for row in self.rows[source]:
+            cell = str(row.values[column])
             if link.contains:
-                cell = str(row.values[column] or "").casefold()
-                found = [by_key[item] for item in self.items(row, column) if item in by_key]
-                if len(found) == 1 and sum(str(name).casefold() in cell for name in by_key) == 1:
-                    yield row, found[0]
-            elif (cell_key := str(row.values[column])) in by_key:
-                yield row, by_key[cell_key]
+                items = self.raw_items(row.values[column], self.column(source, column))
+                found = tuple(by_key[item] for item in items if item in by_key)
+                named = sum(name.casefold() in cell.casefold() for name in by_key) if found else 0
+                if found and named == len(found):  # no shorter name is inside
+                    yield row, found
+            elif cell in by_key:
+                yield row, (by_key[cell],)
 
-    @cache  # noqa: B019  a catalog lives as long as the program makes questions
+    @cache  # noqa: B019
     def conditions(self, table: str) -> tuple[Condition, ...]:
         """Return the conditions that questions may ask of the rows of `table`."""
         found: list[Condition] = []
         for name, column in self.table(table).columns.items():
             if name != self.table(table).name or column.kind == "name":
                 of_column = list(self._conditions_on(table, name, column))
-                found += random.Random(name).sample(of_column, min(_MOST_OF_A_COLUMN, len(of_column)))
+                most = _MOST_OF_A_COLUMN + len(self.rows[table]) // _ROWS_EACH
+                found += random.Random(name).sample(of_column, min(most, len(of_column)))
         return tuple(found)
+
+    @cache  # noqa: B019
+    def conditions_by_word(self, table: str) -> dict[tuple[str, str], Condition]:
+        """Return the conditions that search for an item or a word, by column and text."""
+        return {(c.column, c.value): c for c in self.conditions(table) if c.phrase in {"list", "text"}}
 
     def matching(self, table: str, *tests: Comparison) -> list[Row]:
         """Return the rows for which all `tests` hold."""
@@ -164,10 +235,80 @@ class Catalog:
         found = sorted(frozenset.intersection(*places)) if places else range(len(self.rows[table]))
         return [self.rows[table][place] for place in found]
 
+    def meeting(self, table: str, *conditions: Condition, most: int | None = None) -> list[Row]:
+        """Return the rows that meet all conditions.
+
+        Return [] where there are more than `most`, or where another item contains one that is searched for.
+        """
+        exact = frozenset.intersection(*(self._exact(table, condition) for condition in conditions))
+        if not exact or (most is not None and len(exact) > most):
+            return []
+        found = self.matching(table, *(test for condition in conditions for test in condition.tests))
+        return found if len(exact) == len(found) else []
+
+    def lacking(self, table: str, first: Condition, second: Condition, most: int) -> list[Row]:
+        """Return the rows that meet the first condition and the opposite of the second; [] as for `meeting`."""
+        exact = self._exact(table, first) - self._exact(table, second)
+        if not 0 < len(exact) <= most:
+            return []
+        found = self.matching(table, *first.tests, *second.opposite)
+        return found if len(exact) == len(found) else []
+
+    def one_meeting(self, table: str, condition: Condition, chosen: random.Random) -> Row | None:
+        """Return one of the rows that meet a condition, or None."""
+        places = sorted(self._exact(table, condition))
+        return self.rows[table][chosen.choice(places)] if places else None
+
+    def whole(self, row: Row) -> tuple[Cell, ...]:
+        """Return all cells of a row, also of columns that are not described."""
+        return self.database.tables[row.table].rows[row.place]
+
+    def _exact(self, table: str, condition: Condition) -> frozenset[int]:
+        if condition.phrase != "list":
+            return frozenset.intersection(*(self._places(table, test) for test in condition.tests))
+        return self._with_items(table, condition.column).get(condition.value, frozenset())
+
     @cache  # noqa: B019
+    def _with_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
+        """Return the places of the rows that have an item, by item."""
+        places: dict[str, list[int]] = {}
+        for place, row in enumerate(self.rows[table]):
+            for item in self.words_of(row, column):
+                places.setdefault(item, []).append(place)
+        return {item: frozenset(found) for item, found in places.items()}
+
+    @cache  # noqa: B019
+    def _folded(self, table: str, column: str) -> list[str | None]:
+        cells = self.database.tables[table].cells(column)
+        return [None if cell is None else fold(str(cell)) for cell in cells]
+
+    @cache  # noqa: B019
+    def _joined(self, table: str, column: str) -> tuple[str, list[int], frozenset[int]]:
+        """Return the cells of a column as one text, where each begins, and the places of those that are not NULL."""
+        cells = self._folded(table, column)
+        begins = list(accumulate((len(cell or "") + 1 for cell in cells), initial=0))
+        return (
+            "\0".join(cell or "" for cell in cells),
+            begins,
+            frozenset(n for n, c in enumerate(cells) if c is not None),
+        )
+
+    def _containing(self, table: str, column: str, part: str) -> Iterator[int]:
+        """Yield the places of the cells that contain a text; one search in all cells is faster than one in each."""
+        text, begins, _ = self._joined(table, column)
+        start = text.find(part)
+        while start >= 0:
+            place = bisect_right(begins, start) - 1
+            yield place
+            start = text.find(part, begins[place + 1])
+
+    @lru_cache(maxsize=20_000)  # noqa: B019
     def _places(self, table: str, test: Comparison) -> frozenset[int]:
-        cells = self.database.tables[table].cells(test.column)
-        return frozenset(place for place, cell in enumerate(cells) if test.holds(cell))
+        if test.operator in {"LIKE", "NOT LIKE"}:
+            found = frozenset(self._containing(table, test.column, fold(str(test.value))))
+            return found if test.operator == "LIKE" else self._joined(table, test.column)[2] - found
+        tested = self.database.tables[table].cells(test.column)
+        return frozenset(place for place, cell in enumerate(tested) if test.holds(cell))
 
     def _conditions_on(self, table: str, name: str, column: Column) -> Iterable[Condition]:
         cells = [row.values[name] for row in self.rows[table] if row.values[name] is not None]
@@ -187,29 +328,43 @@ class Catalog:
         return found
 
     def _with_item(self, table: str, column: str) -> Iterator[Condition]:
-        having: dict[str, int] = Counter(item for row in self.rows[table] for item in self.items(row, column))
-        for item, count in _some(having):
+        least = 1 if self.column(table, column).find else 2
+        having = {item: len(places) for item, places in self._with_items(table, column).items() if self.says(item)}
+        for item in self._some(table, {item: count for item, count in having.items() if count >= least}):
             test, opposite = Comparison(column, "LIKE", item), Comparison(column, "NOT LIKE", item)
-            if count > 1 and len(self.matching(table, test)) == count:  # no longer item has this one inside
-                yield Condition(column, (test,), "list", item, opposite=(opposite,))
+            yield Condition(column, (test,), "list", item, opposite=(opposite,))
 
     def _with_word(self, table: str, column: str, phrase: str) -> Iterator[Condition]:
         texts = [str(row.values[column]) for row in self.rows[table] if isinstance(row.values[column], str)]
-        if phrase == "text" and median([len(text.split()) for text in texts] or [0]) < _PROSE_WORDS:
+        if phrase == "text" and median([len(text) for text in texts] or [0]) < _PROSE_CHARS:
             return
         having = Counter(word for text in texts for word in {w.casefold() for w in _WORD.findall(text)})
-        for word, count in _some({word: count for word, count in having.items() if 2 <= count <= 12}):
-            if word in _COMMON:
-                continue
+        for word in self._some(table, {word: count for word, count in having.items() if 2 <= count <= _MOST_WITH_WORD}):
             test = Comparison(column, "LIKE", word)
-            if len(self.matching(table, test)) == count:  # no longer word has this one inside
+            # No longer word has an English one inside; a Chinese clause may be a part of another.
+            if (
+                word not in _COMMON
+                and self.says(word)
+                and (not word.isascii() or len(self.matching(table, test)) == having[word])
+            ):
                 yield Condition(column, (test,), phrase, word, opposite=(Comparison(column, "NOT LIKE", word),))
 
+    def _some(self, table: str, having: Mapping[str, int]) -> list[str]:
+        """Return some of the items, always the same: half of them common, which are found by two conditions."""
+        most = _MOST_SEARCHED + len(self.rows[table]) // _ROWS_EACH
+        common = sorted(having, key=lambda item: (-having[item], item))[: most // 3]
+        rare = sorted(having.keys() - common)
+        return [*common, *random.Random(len(having)).sample(rare, min(most - len(common), len(rare)))]
 
-def _some(having: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return at most `_MOST_SEARCHED` of the items, always the same."""
-    items = sorted(having.items())
-    return random.Random(len(items)).sample(items, min(_MOST_SEARCHED, len(items)))
+
+def _labelled(items: Sequence[str], label: str) -> list[str]:
+    """Return the items after a label inside a list: "b", "c" of "x: a; label: b; c"."""
+    starts = [place for place, item in enumerate(items) if item.startswith(label)]
+    if len(starts) != 1:
+        return []
+    first, *rest = items[starts[0] :]
+    after = next((place for place, item in enumerate(rest) if re.search("[:：]", item)), len(rest))
+    return [first.removeprefix(label).strip(), *rest[:after]]
 
 
 def is_true(cell: Cell) -> bool:

@@ -97,7 +97,7 @@ def _schema(description: Description, path: Path) -> RequiredSchema:
 def namings(description: Description) -> dict[str, Naming]:
     """Return the columns with the names of rows, by table, and the rows' other names."""
     return {
-        name: Naming(table.name, called=table.other_names)
+        name: Naming(table.name, called=table.other_names, beside=frozenset(table.beside))
         for name, table in description.tables.items()
         if table.name is not None and table.columns[table.name].kind == "name"
     }
@@ -144,7 +144,7 @@ def _tables(description: Description, *, with_meanings: bool) -> Iterator[str]:
 def _column(name: str, column: Column, table: Table) -> str:
     """Return a column with what its name does not say: its label, values, unit, or the separator of its items."""
     words = {*name.casefold().replace("_", " ").split(), *table.label.split()}
-    label = column.labels if column.kind == "list" else column.label
+    label = column.meaning or (column.labels if column.kind == "list" else column.label)
     said = [] if set(label.casefold().split()) <= words or column.kind == "id" else [label]
     if column.values:
         said.append("|".join(column.values))

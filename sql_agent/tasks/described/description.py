@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from sql_agent.database.schema import fold
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, Record
 from sql_agent.system.messages import first_problem
+from sql_agent.tasks.described.words import filled
 
 Kind = Literal["name", "list", "text", "number", "date", "category", "flag", "id"]
 
@@ -24,34 +26,96 @@ _HEAD = """\
 # kind           name, list (with its separator), text, number (with its unit), date, category, flag, or id
 # ask            ways to ask for the column of one row; {name} becomes the row
 # links          "table.column" that refers to "table.column"; contains: the first is a text with names of the second
+# docs/any_database.md lists the further wordings that a person can add.
 """
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
+Wordings = tuple[str, ...]
+
+# The slots of each list of wordings.
+_SLOTS: Mapping[str, tuple[str, ...]] = {
+    "ask": ("name",),
+    "ask_two": ("name", "other"),
+    "ask_some": ("name",),
+    "confirm": ("name", "value"),
+    "find": ("value",),
+    "find_two": ("value", "and_other"),
+    "count": ("value",),
+    "any_of": ("value",),
+    "has": ("value",),
+    "lacks": ("value",),
+}
+
+
+class Part(Record):
+    """A part of the items of a list: those that contain one of `words`, or those behind a label such as "codes: ".
+
+    `ask` has ways to ask for them. No question is asked about a cell with an item that contains one of `unclear` but
+    none of `words`.
+    """
+
+    ask: Wordings = Field(min_length=1)
+    words: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
+    label: str = ""
+
+    @model_validator(mode="after")
+    def _has_items(self) -> Self:
+        if bool(self.words) == bool(self.label):
+            raise ValueError("a part of a list needs `words` or `label`")
+        return self
+
+
 class Column(Record):
-    """A column of a table.
+    """A column of a table. All wordings are optional.
 
     label      what people call the column; `plural` is for several of its items, or for what a number counts
-    ask        ways to ask for the column of a row; "{name}" becomes the row
+    meaning    what the model is told about the column, beside its name; default: the label
     separator  what separates the items of a list
     unit       unit of a number, such as kg
     values     the values of a category or a flag, if they are few; the model sees them
+    near       columns that people take for this one
+    ask        ways to ask for the cell of {name}; `ask_two` for those of {name} and {other}, `ask_some` for two items
+    confirm    ways to ask whether {value} is in the cell of {name}
+    find       ways to ask for the rows with {value}; `find_two` for those of them that {and_other}, which another
+               column's `has` or `lacks` says; `count` how many there are; `any_of` for any three of them
+    then       ways to ask for another column, by its name, of the rows with {value}
+    has        what a sentence says of rows with {value}, such as "treat {value}"; `lacks` of rows without
+    parts      parts of a list by a name of your own
     """
 
     kind: Kind
     label: str = Field(min_length=1)
     plural: str = ""
-    ask: tuple[str, ...] = ()
+    meaning: str = ""
     separator: str = ""
     unit: str = ""
     values: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
+    ask: Wordings = ()
+    ask_two: Wordings = ()
+    ask_some: Wordings = ()
+    confirm: Wordings = ()
+    find: Wordings = ()
+    find_two: Wordings = ()
+    count: Wordings = ()
+    any_of: Wordings = ()
+    then: dict[str, Wordings] = Field(default_factory=dict)
+    has: Wordings = ()
+    lacks: Wordings = ()
+    parts: dict[str, Part] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.kind == "list" and not self.separator:
             raise ValueError("a list needs a separator")
-        if wrong := [text for text in self.ask if "{name}" not in text]:
-            raise ValueError(f"a way to ask needs {{name}}: {wrong[0]!r}")
+        for key, slots in _SLOTS.items():
+            _check(getattr(self, key), key, slots)
+        for part in self.parts.values():
+            _check(part.ask, "ask", ("name",))
+        for wordings in self.then.values():
+            _check(wordings, "then", ("value",))
         return self
 
     @property
@@ -65,46 +129,114 @@ class Column(Record):
         return self.plural or self.label
 
 
+class Claim(Record):
+    """A yes-no question about {name} that words in the cells of `columns` decide.
+
+    ask, ask_not  ways to ask it; and ways to ask the opposite
+    about         what {item} can be, with words of it: only sentences with one of these words decide
+    yes, no       words in a cell that decide; a cell with words of both decides nothing
+    unclear       words in a cell about which no question is asked
+    ignored       longer words that contain one of the others with another meaning
+    silent        whether cells without any of the words mean no, because the question is what is written there
+    """
+
+    columns: tuple[str, ...] = Field(min_length=1)
+    ask: Wordings = Field(min_length=1)
+    ask_not: Wordings = ()
+    about: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    yes: tuple[str, ...] = Field(min_length=1)
+    no: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    silent: bool = False
+
+    @model_validator(mode="after")
+    def _asks_about_a_row(self) -> Self:
+        _check((*self.ask, *self.ask_not), "ask", ("name", "item") if self.about else ("name",))
+        return self
+
+
 class Table(Record):
-    """A table; `other_names` maps the name of a row to names that no cell contains, such as a brand."""
+    """A table.
+
+    name         the column that names a row
+    other_names  maps the name of a row to names that no cell contains, such as a brand
+    beside       words that may be beside a name and do not make it another row's, such as a dosage form
+    absent       names that people may ask about and the table may lack
+    unknown      questions about {name} that no column answers
+    claims       yes-no questions by a name of your own
+    """
 
     label: str = Field(min_length=1)
     plural: str = Field(min_length=1)
     name: str | None = None
+    beside: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    unknown: Wordings = ()
     columns: dict[str, Column] = Field(min_length=1)
+    claims: dict[str, Claim] = Field(default_factory=dict)
     other_names: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _has_its_name(self) -> Self:
-        if self.name is not None and self.name not in self.columns:
-            raise ValueError(f"name = {self.name!r} is none of the columns")
+    def _complete(self) -> Self:
+        near = [name for column in self.columns.values() for name in (*column.near, *column.then)]
+        claimed = [name for claim in self.claims.values() for name in claim.columns]
+        named = [self.name] if self.name is not None else []
+        if missing := [name for name in (*named, *near, *claimed) if name not in self.columns]:
+            raise ValueError(f"{missing[0]!r} is none of the columns")
+        _check(self.unknown, "unknown", ("name",))
         return self
 
 
 class Link(Record):
-    """A column that refers to rows of another table: a foreign key, or with `contains` a text with their names."""
+    """A column that refers to rows of another table: a foreign key, or with `contains` a text with their names.
+
+    `ask` has, by column of the other table, ways to ask for this column of the rows that {name} refers to.
+    """
 
     source: tuple[str, str]
     target: tuple[str, str]
     label: str
     contains: bool = False
+    ask: dict[str, Wordings] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _asks_about_a_row(self) -> Self:
+        for wordings in self.ask.values():
+            _check(wordings, "ask", ("name",))
+        return self
 
 
 class Description(Record):
-    """A database: its language, its SQLite file (None: DATABASE_URL or database.path), its tables and links."""
+    """A database.
+
+    lang            language of the questions
+    database        its SQLite file (None: DATABASE_URL or database.path)
+    said            everyday words for an item or a value that no cell contains
+    unknown_tables  questions, by what they are about, for which there is no table
+    """
 
     lang: Lang = "en"
     database: str | None = None
+    unknown_tables: dict[str, Wordings] = Field(default_factory=dict)
+    said: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     tables: dict[str, Table] = Field(min_length=1)
     links: tuple[Link, ...] = ()
 
     @model_validator(mode="after")
     def _links_exist(self) -> Self:
         for link in self.links:
-            for table, column in (link.source, link.target):
+            for table, column in (link.source, link.target, *((link.target[0], column) for column in link.ask)):
                 if table not in self.tables or column not in self.tables[table].columns:
                     raise ValueError(f"a link names {table}.{column}, which is not described")
         return self
+
+
+def _check(wordings: Wordings, key: str, slots: tuple[str, ...]) -> None:
+    """Raise ValueError for a wording without one of its slots."""
+    for slot in slots:
+        if wrong := [text for text in wordings if f"{{{slot}}}" not in text]:
+            raise ValueError(f"a wording of `{key}` needs {{{slot}}}: {wrong[0]!r}")
 
 
 def read_description(path: Path) -> Description:
@@ -125,29 +257,72 @@ def read_description(path: Path) -> Description:
         ) from None
 
 
+def restricted(description: Description, columns: Mapping[str, Collection[str]]) -> Description:
+    """Return the description of the tables and columns that a database has; `columns` has them by table."""
+
+    def of_table(name: str, table: Table) -> Table:
+        has = {fold(column) for column in columns[name]}
+        kept = {
+            key: column.model_copy(
+                update={
+                    "near": tuple(near for near in column.near if fold(near) in has),
+                    "then": {other: ways for other, ways in column.then.items() if fold(other) in has},
+                }
+            )
+            for key, column in table.columns.items()
+            if fold(key) in has
+        }
+        claims = {key: claim for key, claim in table.claims.items() if has.issuperset(map(fold, claim.columns))}
+        return table.model_copy(update={"columns": kept, "claims": claims})
+
+    tables = {name: of_table(name, table) for name, table in description.tables.items() if name in columns}
+    links = tuple(
+        link.model_copy(
+            update={"ask": {c: ways for c, ways in link.ask.items() if c in tables[link.target[0]].columns}}
+        )
+        for link in description.links
+        if all(table in tables and column in tables[table].columns for table, column in (link.source, link.target))
+    )
+    return description.model_copy(update={"tables": tables, "links": links})
+
+
+def plain(description: Description, ask: Mapping[str, Wordings]) -> Description:
+    """Return the description without its own wordings: only a column's label asks for it, in the words of `ask`."""
+
+    def bare(column: Column) -> Column:
+        kept = {key: getattr(column, key) for key in ("kind", "label", "plural", "separator", "unit", "values")}
+        labels = {"label": column.label, "labels": column.labels}
+        ways = ask.get(column.kind, ()) if column.kind != "id" else ()
+        return Column(**kept, ask=tuple(filled(way, **labels) for way in ways))
+
+    def bare_table(table: Table) -> Table:
+        columns = {name: bare(column) for name, column in table.columns.items()}
+        return Table(label=table.label, plural=table.plural, name=table.name, columns=columns)
+
+    tables = {name: bare_table(table) for name, table in description.tables.items()}
+    links = tuple(link.model_copy(update={"ask": {}}) for link in description.links)
+    return description.model_copy(update={"tables": tables, "links": links, "said": {}, "unknown_tables": {}})
+
+
 def as_toml(description: Description) -> str:
     """Return the text of NAME.toml, which `read_description` reads."""
-    lines = [_HEAD, f"lang = {_value(description.lang)}"]
-    if description.database is not None:
-        lines.append(f"database = {_value(description.database)}")
-    for name, table in description.tables.items():
-        path = f"tables.{_key(name)}"
-        lines += ["", f"[{path}]", *_pairs(table, skip={"columns", "other_names"})]
-        if table.other_names:
-            lines += [f"[{path}.other_names]", *_lines(table.other_names)]
-        for column_name, column in table.columns.items():
-            lines += [f"[{path}.columns.{_key(column_name)}]", *_pairs(column)]
-    for link in description.links:
-        lines += ["", "[[links]]", *_pairs(link)]
+    values = description.model_dump(exclude_defaults=True)
+    links = values.pop("links", ())
+    lines = [_HEAD, *_lines({"lang": description.lang, **values})]
+    for link in links:
+        lines += ["", "[[links]]", *_lines(link, "links")]
     return "\n".join(lines) + "\n"
 
 
-def _pairs(record: Record, skip: Iterable[str] = ()) -> Iterator[str]:
-    return _lines(record.model_dump(exclude=set(skip), exclude_defaults=True))
-
-
-def _lines(values: Mapping[str, object]) -> Iterator[str]:
-    yield from (f"{_key(key)} = {_value(value)}" for key, value in values.items())
+def _lines(values: Mapping[str, object], path: str = "") -> Iterator[str]:
+    """Yield the lines of a table of TOML: its values, then its tables."""
+    nested = {key: value for key, value in values.items() if isinstance(value, Mapping)}
+    yield from (f"{_key(key)} = {_value(value)}" for key, value in values.items() if key not in nested)
+    for key, table in nested.items():
+        below = f"{path}.{_key(key)}" if path else _key(key)
+        if not all(isinstance(value, Mapping) for value in table.values()):
+            yield from ([f"[{below}]"] if below.count(".") != 1 else ["", f"[{below}]"])
+        yield from _lines(table, below)
 
 
 def _key(name: str) -> str:

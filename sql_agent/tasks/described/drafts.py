@@ -1,9 +1,9 @@
-"""A question before it is verified, and what the types of questions share."""
+"""A question before it is worded and verified, and what the types of questions share."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,31 +11,43 @@ from sql_agent.schemas import Cell, Evidence
 from sql_agent.tasks.described.catalog import Catalog, Condition, Row
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
+from sql_agent.tasks.described.wording import Wording
 from sql_agent.tasks.described.words import filled, with_article
 
 MOST_ROWS = 8  # rows of a searched answer; a longer list is nothing that a person wants to read
 MOST_COUNTED = 10  # rows of a count with evidence
 Key = tuple[str, str]
 _Item = TypeVar("_Item")
+_Phrases = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A question that is not yet verified.
+    """A question that is not yet worded and verified.
 
-    expected  the rows that the statement must return, in any order unless it has an order
-    facts     the facts of the reference; `enough` of them are a full answer
-    rows      the keys of the rows that the question is about, which all must be in one split
+    statements  the statements in order; the last one answers
+    expected    the rows that the last statement must return, in any order unless it has an order
+    facts       the facts of the reference; `enough` of them are a full answer
+    rows        the keys of the rows that the question is about, which all must be in one split
+    subject     the row that the question names as {name}
+    conditions  what is searched for: {value}, and of a second condition {value2}
     """
 
     task_type: str
-    question: str
-    statement: Statement
+    wording: Wording
+    statements: tuple[Statement, ...]
     expected: tuple[tuple[Cell, ...], ...]
     facts: tuple[str, ...]
     evidence: tuple[Evidence, ...] = ()
     rows: frozenset[Key] = frozenset()
     enough: int | None = None
+    subject: Row | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def statement(self) -> Statement:
+        """The statement that answers."""
+        return self.statements[-1]
 
 
 class Drafting:
@@ -52,7 +64,7 @@ class Drafting:
     def _about_row(
         self,
         task_type: str,
-        text: str,
+        wording: Wording,
         row: Row,
         columns: Sequence[str],
         facts: Iterable[str],
@@ -64,7 +76,7 @@ class Drafting:
         cells = tuple(item for column in columns for item in row.evidence(column)) if evidence else ()
         statement = Statement(row.table, tuple(map(Output, columns)), where=where)
         expected = (tuple(row.values[column] for column in columns),)
-        return Draft(task_type, text, statement, expected, tuple(facts), cells, frozenset({row.key}), enough)
+        return Draft(task_type, wording, (statement,), expected, tuple(facts), cells, frozenset({row.key}), enough, row)
 
     @staticmethod
     def _is(row: Row, table: str = "") -> Comparison:
@@ -74,50 +86,58 @@ class Drafting:
     def _names(
         self,
         task_type: str,
-        sentence: str,
+        wording: Wording,
         table: str,
         *,
-        conditions: Sequence[Condition],
+        conditions: tuple[Condition, ...],
         tests: tuple[Comparison, ...],
         found: Sequence[Row],
         enough: int | None = None,
     ) -> Iterator[Draft]:
         """Yield a question for the names of the `found` rows, if each has one and they are few."""
         name = self._tables[table].name
-        if name is None or len(found) > (MOST_ROWS if enough is None else MOST_COUNTED):
+        if name is None or not 0 < len(found) <= (MOST_ROWS if enough is None else MOST_COUNTED):
             return
         if not all(row.named for row in found):
             return
-        slots = {**self._table_slots(table), **self._phrase(table, conditions[0])}
-        if len(conditions) > 1:
-            slots |= {f"{slot}2": text for slot, text in self._phrase(table, conditions[1]).items()}
         yield Draft(
             task_type,
-            self._sentence(sentence, **slots),
-            Statement(table, (Output(name),), where=tests),
+            wording,
+            (Statement(table, (Output(name),), where=tests),),
             tuple((row.values[name],) for row in found),
             tuple(row.name for row in found),
             tuple(item for row in found for item in row.evidence(name)),
             frozenset(row.key for row in found),
             enough,
+            conditions=conditions,
         )
+
+    def _by_name(self, rows: Sequence[Row], answers: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """Return the facts of one row, or "name: facts" of each of several rows."""
+        if len(rows) == 1:
+            return tuple(answers[0])
+        colon, comma = self._words["colon"], self._words["comma"]
+        return tuple(f"{row.name}{colon}{comma.join(answer)}" for row, answer in zip(rows, answers, strict=True))
 
     def _number(
         self,
         task_type: str,
-        text: str,
+        wording: Wording,
         statement: Statement,
         number: int,
         *,
         counted: Sequence[tuple[Row, str]] = (),
         rows: Iterable[Key] = (),
+        conditions: tuple[Condition, ...] = (),
     ) -> Draft:
         """Return a question for a number; the rows that are `counted` are its evidence if they are few."""
         few = 0 < len(counted) <= MOST_COUNTED
         cells = tuple(item for row, column in counted for item in row.evidence(column)) if few else ()
         keys = frozenset({*rows, *(row.key for row, _ in counted if few)})
         evidence = cells if len(cells) == len(counted) else ()
-        return Draft(task_type, text, statement, ((number,),), (str(number),), evidence, keys)
+        return Draft(
+            task_type, wording, (statement,), ((number,),), (str(number),), evidence, keys, conditions=conditions
+        )
 
     def _cells(self, *kinds: str) -> Iterator[tuple[Row, str, Column]]:
         """Yield named rows in random order, each with a random column of the kinds, again and again."""
@@ -131,7 +151,9 @@ class Drafting:
         for _ in range(20 * len(rows) if tables else 0):
             table = self._chosen.choices(tables, weights)[0]
             name, column = self._chosen.choice(list(self._table_columns(table, *kinds).items()))
-            yield self._chosen.choice(by_table[table]), name, column
+            # Most rows of a real table have few columns filled.
+            row = self._chosen.choice(self._catalog.filled_rows(table, name) or by_table[table])
+            yield row, name, column
 
     def _table_columns(self, table: str, *kinds: str) -> dict[str, Column]:
         columns = self._tables[table].columns
@@ -142,6 +164,14 @@ class Drafting:
         return self._shuffled((table, each) for table in self._tables for each in self._catalog.conditions(table))
 
     def _other(self, table: str, first: Condition) -> Condition | None:
+        """Return a condition on another column; one that some row meets together with the first, if there is one."""
+        row, by_word = self._catalog.one_meeting(table, first, self._chosen), self._catalog.conditions_by_word(table)
+        if row is not None and by_word:
+            columns = [name for name in self._table_columns(table, "list", "text") if name != first.column]
+            for column in self._shuffled(columns):
+                words = [word for word in self._catalog.words_of(row, column) if (column, word) in by_word]
+                if words:
+                    return by_word[column, self._chosen.choice(words)]
         others = [each for each in self._catalog.conditions(table) if each.column != first.column]
         return self._chosen.choice(others) if others else None
 
@@ -172,22 +202,46 @@ class Drafting:
     def _table_slots(self, table: str) -> dict[str, str]:
         return {"table": self._tables[table].label, "plural": self._tables[table].plural}
 
-    def _phrase(self, table: str, condition: Condition) -> dict[str, str]:
-        """Return the phrases `with`, `do` and `dont` of a condition."""
+    def _phrases(self, table: str, condition: Condition, number: str = "") -> _Phrases:
+        """Return the phrases `with`, `do` and `dont` of a condition; `number` "2" says that it is the second one."""
         column = self._tables[table].columns[condition.column]
-        slots = {**self._slots(column), "value": condition.value, "top": condition.top}
+        slots = {**self._slots(column), "top": condition.top}
+        if number:
+            slots["value"] = f"{{value{number}}}"
         counted = {"above": "more", "below": "fewer", "between": "from"} if column.counts else {}
         conditions = self._words["conditions"]
-        phrases = conditions.get(counted.get(condition.phrase), conditions[condition.phrase])
-        return {slot: filled(phrase, **slots) for slot, phrase in phrases.items()}
+        plain = conditions.get(counted.get(condition.phrase), conditions[condition.phrase])
+        phrases: dict[str, tuple[str, ...]] = {slot: (phrase,) for slot, phrase in plain.items()}
+        if column.has and condition.phrase in {"list", "text", "name", "category"}:
+            phrases["do"] = column.has
+            phrases["with"] = tuple(filled(self._words["that"], has=has) for has in column.has)
+            phrases["dont"] = column.lacks or phrases.get("dont", ())
+        return {
+            f"{slot}{number}": tuple(filled(way, **slots) for way in ways) for slot, ways in phrases.items() if ways
+        }
 
-    def _sentence(self, key: str, **slots: str) -> str:
+    def _condition_wording(
+        self, templates: Sequence[str], table: str, first: Condition, second: Condition | None = None
+    ) -> Wording:
+        """Return a wording that says one condition or two on the rows of a table."""
+        slots = {**self._slots(self._tables[table].columns[first.column]), **self._table_slots(table)}
+        slots |= {"value": first.value, "top": first.top}
+        phrases = dict(self._phrases(table, first))
+        if second is not None:
+            phrases |= self._phrases(table, second, "2")
+            slots["value2"] = second.value
+        return Wording(tuple(templates), slots, phrases)
+
+    def _sentence(self, key: str, **slots: str) -> Wording:
         return self._say(self._words["sentences"][key], **slots)
 
-    def _say(self, templates: Sequence[str], **slots: str) -> str:
-        template = self._chosen.choice(templates)
-        text = filled(template, **slots)
-        return text if template.startswith("{name}") else text[:1].upper() + text[1:]
+    @staticmethod
+    def _say(templates: Sequence[str], **slots: str) -> Wording:
+        return Wording(tuple(templates), slots, {})
+
+    def _either(self, own: Sequence[str], key: str) -> tuple[str, ...]:
+        """Return a column's own wordings and the plain ones."""
+        return (*self._words["sentences"][key], *own)
 
     def _shuffled(self, items: Iterable[_Item]) -> list[_Item]:
         found = list(items)

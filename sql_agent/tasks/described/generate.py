@@ -1,37 +1,48 @@
-"""Make train, val and test questions about a described database: draft, split, verify, write."""
+"""Make train, val and test questions about a described database: draft, split, word, verify, write."""
 
 from __future__ import annotations
 
-import asyncio
 import random
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from sql_agent.database import Database, Naming, Source, open_database
-from sql_agent.database.provenance import judge_case
-from sql_agent.errors import DataError, JudgeError
+from sql_agent.database import Source, open_database
+from sql_agent.database.schema import quoted
+from sql_agent.errors import DataError
 from sql_agent.questions.question_files import write_splits
 from sql_agent.questions.rewrite_checks import TaskChecks
-from sql_agent.reward.judges.facts import FactsJudge
-from sql_agent.reward.judges.items import Reader, Words, is_prose
-from sql_agent.schemas import Cell, QueryAnswer, QueryCall, QueryLimits, Question
+from sql_agent.schemas import QueryLimits, Question, Style
+from sql_agent.tasks.described.asking import Asker
 from sql_agent.tasks.described.catalog import Catalog
-from sql_agent.tasks.described.description import Description
+from sql_agent.tasks.described.description import Description, plain
 from sql_agent.tasks.described.drafts import Draft, Key
 from sql_agent.tasks.described.link_questions import LinkQuestions
 from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.table_rows import read_database
+from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.splits import MAX_CLUSTER, SHARES, Splits
 from sql_agent.tasks.task import Task
 
 _PER_TYPE = 120  # questions of each type, of all splits together
-_WEIGHTS = {"lookup": 2.0, "search": 1.5, "unanswerable": 1.5}  # how many more of a type
+# How many more or fewer of a type, as people ask.
+_WEIGHTS = {
+    "lookup": 2.5,
+    "yes_no": 2.0,
+    "part": 1.5,
+    "search": 2.0,
+    "unanswerable": 1.7,
+    "negation": 0.7,
+    "any_of": 0.7,
+}
 _SEARCHED = {"search", "range", "any_of", "negation"}  # their rows come first to be in one split: they are fewest
 _DRAWN = 8  # drafts for each question wanted, because many have rows of several splits
-_PATIENT = QueryLimits(deadline_s=30.0)  # a busy machine must not fail a question
+PATIENT = QueryLimits(deadline_s=30.0)  # a busy machine must not fail a question
 
 Made = dict[str, list[Question]]
 
@@ -44,6 +55,7 @@ def make_question_files(
     *,
     seed: int = 0,
     per_type: int | None = None,
+    style: Style = "mixed",
     rewrite: Callable[[Made, TaskChecks], Made] | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Made:
@@ -52,17 +64,20 @@ def make_question_files(
     `rewrite` rewords the questions, given the checks that a new wording must pass. `say` prints how many drafts failed
     the verification. Raises DataError when no question can be made.
     """
+    if style == "template":
+        description = plain(description, wordings(description.lang)["ask"])
     catalog = Catalog(description, read_database(source, task.schema))
-    drafts = _drafts(catalog, random.Random(seed), per_type or _PER_TYPE)
-    by_split = _by_split(catalog, drafts, seed)
-    with open_database(source, task.schema, _PATIENT, hinted=False) as database:
-        verifier = Verifier(catalog, database, task.words[description.lang], task.schema.names)
-        counts = {split: max(1, round(share * (per_type or _PER_TYPE))) for split, share in SHARES.items()}
-        made = {split: list(_chosen(by_split[split], counts[split], verifier, split)) for split in SHARES}
+    chosen, per_type = random.Random(seed), per_type or _PER_TYPE
+    by_split = _by_split(catalog, _drafts(catalog, chosen, per_type), seed)
+    with _indexed_copy(source, description) as copy, open_database(copy, task.schema, PATIENT) as database:
+        words, namings = task.words[description.lang], task.schema.names
+        asker = Asker(catalog, database, words, namings, chosen, plain=style == "template")
+        counts = {split: max(1, round(share * per_type)) for split, share in SHARES.items()}
+        made = {split: list(_chosen(by_split[split], counts[split], asker, split)) for split in SHARES}
     if not any(made.values()):
         raise DataError("no question can be made about the database", hint="describe which columns name its rows")
-    if verifier.refused:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in verifier.refused.most_common())
+    if asker.refused:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in asker.refused.most_common())
         say(f"Left out, because the check of their statement failed: {reasons}")
     if rewrite is not None:
         made = rewrite(made, TaskChecks(catalog.names_in, lambda _question: None))
@@ -70,8 +85,31 @@ def make_question_files(
     return made
 
 
+@contextmanager
+def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
+    """Yield a copy of a SQLite file with an index on the names of rows, which statements look up; a server as it is."""
+    if not isinstance(source, Path):
+        yield source
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / source.name
+        with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(copy)) as target:
+            try:
+                opened.backup(target)
+                for name, table in description.tables.items():
+                    if table.name is not None:
+                        target.execute(
+                            f"CREATE INDEX {quoted(f'names of {name}')} ON {quoted(name)} ({quoted(table.name)})"
+                        )
+                target.commit()
+            except sqlite3.Error as error:
+                hint = "free space there, or set TMPDIR to another folder"
+                raise DataError(f"cannot copy {source} to {copy}: {error}", hint=hint) from error
+        yield copy
+
+
 def _drafts(catalog: Catalog, chosen: random.Random, per_type: int) -> list[Draft]:
-    """Return drafts of all types with different texts."""
+    """Return drafts of all types."""
     about_rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
     linked = LinkQuestions(catalog, chosen)
     makers: dict[str, Callable[[], Iterator[Draft]]] = {
@@ -82,6 +120,7 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int) -> list[Draf
         "comparison": about_rows.comparison,
         "unanswerable": about_rows.unanswerable,
         "search": searches.search,
+        "search_column": searches.search_column,
         "range": searches.range,
         "any_of": searches.any_of,
         "two_conditions": searches.two_conditions,
@@ -91,12 +130,14 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int) -> list[Draf
         "superlative": searches.superlative,
         "linked": linked.linked,
         "linked_rows": linked.linked_rows,
+        "two_hops": linked.two_hops,
     }
-    found: dict[str, Draft] = {}
+    found: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], Draft] = {}
     for name, make in makers.items():
         wanted = round(_DRAWN * per_type * _WEIGHTS.get(name, 1.0))
         for draft in islice(make(), 4 * wanted):
-            found.setdefault(draft.question, draft)
+            wording = draft.wording
+            found.setdefault((name, str(draft.statement), wording.templates, tuple(wording.slots.values())), draft)
             wanted -= 1
             if not wanted:
                 break
@@ -118,12 +159,13 @@ def _by_split(catalog: Catalog, drafts: Iterable[Draft], seed: int) -> dict[str,
     return found
 
 
-def _chosen(drafts: Sequence[Draft], per_type: int, verifier: Verifier, split: str) -> Iterator[Question]:
+def _chosen(drafts: Sequence[Draft], per_type: int, asker: Asker, split: str) -> Iterator[Question]:
     """Yield up to `per_type` verified questions of each type, from each table and column in turn."""
     counts: Counter[str] = Counter()
     for draft in _in_turn(drafts):
         if counts[draft.task_type] < round(per_type * _WEIGHTS.get(draft.task_type, 1.0)):
-            question = verifier.question(draft, f"{split}-{draft.task_type}-{counts[draft.task_type] + 1}")
+            number = f"{split}-{draft.task_type}-{counts[draft.task_type] + 1}"
+            question = asker.question(draft, number, held_out=split == "test")
             if question is not None:
                 counts[draft.task_type] += 1
                 yield question
@@ -137,67 +179,14 @@ def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
         outputs = tuple(output.column for output in draft.statement.outputs)
         tested = tuple((test.column, test.operator) for test in draft.statement.where)
         about = (draft.task_type, draft.statement.table, outputs, tested)
-        answer = draft.facts if draft.task_type in {"yes_no", "unanswerable"} else ()
+        few_answers = draft.task_type in {"yes_no", "unanswerable", "count"}
         seen[about] += 1
-        seen[draft.task_type, answer] += 1 if answer else 0
-        ranked.append((max(seen[about], seen[draft.task_type, answer] // 40), place, draft))
-    return [draft for _, _, draft in sorted(ranked, key=lambda item: item[:2])]
-
-
-class Verifier:
-    """Turns drafts into questions, and refuses those whose statement, evidence or reference is wrong."""
-
-    def __init__(self, catalog: Catalog, database: Database, words: Words, namings: Mapping[str, Naming]) -> None:
-        self._catalog, self._database, self._namings = catalog, database, namings
-        self._judge = FactsJudge({catalog.description.lang: words})
-        self._reader = Reader(words)
-        self.refused: Counter[str] = Counter()
-
-    def question(self, draft: Draft, number: str) -> Question | None:
-        """Return the question of a draft; None, and the reason in `refused`, where a check fails."""
-        sql = draft.statement.sql(self._catalog.database)
-        question = Question(
-            id=number,
-            question=draft.question,
-            answer=self._catalog.words["ends"].join(draft.facts),
-            lang=self._catalog.description.lang,
-            sql=sql,
-            evidence=tuple(dict.fromkeys(draft.evidence)),
-            task_type=draft.task_type,
-            enough=draft.enough,
+        seen[draft.task_type, draft.facts] += 1
+        again = (
+            seen[draft.task_type, draft.facts] // 40 if few_answers else 5 * (seen[draft.task_type, draft.facts] - 1)
         )
-        found = self._database.query(sql)
-        problem = self._problem_of_rows(draft, found) or self._problem_of_reference(question, found)
-        if problem is not None:
-            self.refused[problem] += 1
-        return question if problem is None else None
-
-    @staticmethod
-    def _problem_of_rows(draft: Draft, found: QueryAnswer) -> str | None:
-        if found.error is not None:
-            return f"the statement failed ({found.error.kind})"
-        if found.truncated:
-            return "the result is too large"
-        ordered = draft.statement.order_by is not None
-        return None if _same_rows(found.records, draft.expected, ordered=ordered) else "other rows than expected"
-
-    def _problem_of_reference(self, question: Question, found: QueryAnswer) -> str | None:
-        if is_prose(question.answer, question.lang) and question.task_type != "unanswerable":
-            return "the answer is prose"
-        calls = (QueryCall(sql=question.sql or "", answer=found, seconds=0.0),)
-        case = judge_case(question, question.full_answer, calls, self._database, self._namings, self._reader)
-        if case.evidence_read is not None and len(case.evidence_read) < len(question.evidence):
-            return "the statement does not read the evidence"
-        try:
-            earned = asyncio.run(self._judge.grade(case)).score
-        except JudgeError:
-            return "the reference cannot be graded"
-        return None if earned == 1.0 else "the reference is graded below 1"
-
-
-def _same_rows(found: Sequence[tuple[Cell, ...]], expected: Sequence[tuple[Cell, ...]], *, ordered: bool) -> bool:
-    texts = [[tuple(map(str, row)) for row in rows] for rows in (found, expected)]
-    return texts[0] == texts[1] if ordered else Counter(texts[0]) == Counter(texts[1])
+        ranked.append((max(seen[about], again), place, draft))
+    return [draft for _, _, draft in sorted(ranked, key=lambda item: item[:2])]
 
 
 def count_by_type(questions: Iterable[Question]) -> Mapping[str, int]:

@@ -10,14 +10,15 @@ from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
 from sql_agent.tasks.described.words import is_person
 
+_MOST_NAMED = 3  # rows that a text names
+
 
 class LinkQuestions(Drafting):
     """Yields drafts about rows that refer to rows of another table, in random order."""
 
     def linked(self) -> Iterator[Draft]:
         """Yield questions for a column of the row to which a named row refers."""
-        pairs = [(link, *pair) for link in self._links() for pair in self._catalog.linked(link) if pair[0].named]
-        for link, row, target in self._shuffled(pairs):
+        for link, row, (target,) in self._pairs(contains=False):
             name, other = self._tables[row.table].name, self._tables[target.table]
             choices = [column for column, of in other.columns.items() if of.kind != "id" or column == other.name]
             column = self._chosen.choice(choices) if choices else None
@@ -26,30 +27,64 @@ class LinkQuestions(Drafting):
                 continue
             asked = other.columns[column]
             slots = self._slots(asked, name=self._name(row), link=link.label)
+            own = link.ask.get(column, ())
             if column == other.name:
-                text = self._sentence("link_person" if is_person(other.label) else "link_name", **slots)
+                wording = self._say(
+                    self._either(own, "link_person" if is_person(other.label) else "link_name"), **slots
+                )
             elif asked.kind == "flag":
                 continue
             else:
-                text = self._sentence("of_linked", **{**slots, "label": slots["labels"] if asked.kind == "list" else
-                                                      asked.label})  # fmt: skip
+                wording = self._say(self._either(own, "of_linked"), **{**slots, "label": asked.labels if
+                                    asked.kind == "list" else asked.label})  # fmt: skip
             statement = Statement(
                 row.table,
                 (Output(column, target.table),),
                 where=(Comparison(name, "=", row.values[name]),),
                 join=self._join(link),
             )
-            yield Draft("linked", text, statement, ((target.values[column],),), tuple(facts),
-                        target.evidence(column), frozenset({row.key, target.key}))  # fmt: skip
+            yield Draft("linked", wording, (statement,), ((target.values[column],),), tuple(facts),
+                        target.evidence(column), frozenset({row.key, target.key}), subject=row)  # fmt: skip
+
+    def two_hops(self) -> Iterator[Draft]:
+        """Yield questions for a column of the rows that a text of a named row names; the text is read first."""
+        for link, row, targets in self._pairs(contains=True):
+            other = self._tables[link.target[0]]
+            choices = [name for name, column in other.columns.items() if name != other.name and column.kind != "flag"]
+            column = self._chosen.choice(list(link.ask) or choices)
+            answers = [self._catalog.answer(target, column) for target in targets]
+            if len(targets) > _MOST_NAMED or not all(answers) or not all(target.named for target in targets):
+                continue
+            label = other.columns[column].labels
+            slots = {**self._slots(other.columns[column], name=self._name(row), link=link.label), "label": label}
+            first = Statement(row.table, (Output(link.source[1]),), where=(self._is(row),))
+            names = (Output(targets[0].name_column),) if len(targets) > 1 else ()
+            second = Statement(link.target[0], (*names, Output(column)), where=tuple(map(self._is, targets)),
+                               any_test=len(targets) > 1)  # fmt: skip
+            yield Draft(
+                "two_hops",
+                self._say(self._either(link.ask.get(column, ()), "of_linked"), **slots),
+                (first, second),
+                tuple(tuple(target.values[output.column] for output in second.outputs) for target in targets),
+                self._by_name(targets, answers),
+                tuple(item for target in targets for item in target.evidence(column)),
+                frozenset({row.key, *(target.key for target in targets)}),
+                subject=row,
+            )
+
+    def _pairs(self, *, contains: bool) -> list[tuple[Link, Row, tuple[Row, ...]]]:
+        """Return the links with the rows that they link, in random order; only rows that a question can name refer."""
+        links = [link for link in self._links() if link.contains == contains]
+        return self._shuffled([(link, *pair) for link in links for pair in self._catalog.linked(link) if pair[0].named])
 
     def linked_rows(self) -> Iterator[Draft]:
         """Yield questions which rows, or how many, refer to a named row, and to which row most rows refer."""
         for link in self._links():
             referring: dict[Row, list[Row]] = {}
-            for row, target in self._catalog.linked(link):
+            for row, (target, *_) in self._catalog.linked(link) if not link.contains else ():
                 referring.setdefault(target, []).append(row)
             name = self._tables[link.target[0]].name
-            if name is None or link.contains:
+            if name is None or not referring:
                 continue
             table, join = link.source[0], self._join(link)
             slots = {**self._table_slots(table), "link": link.label}
@@ -60,7 +95,7 @@ class LinkQuestions(Drafting):
                 expected = ((best.values[name],),)
                 statement = Statement(table, (output,), join=join, group_by=output, order_by=COUNT, descending=True,
                                       limit=1)  # fmt: skip
-                yield Draft("linked_rows", self._sentence("most_linked", **slots), statement,
+                yield Draft("linked_rows", self._sentence("most_linked", **slots), (statement,),
                             expected, (best.name,), best.evidence(name), frozenset({best.key}))  # fmt: skip
             for target, rows in self._shuffled(list(referring.items())):
                 if not target.named:
@@ -73,16 +108,16 @@ class LinkQuestions(Drafting):
                     yield Draft(
                         "linked_rows",
                         self._sentence(f"{kind}_rows", **slots),
-                        statement,
+                        (statement,),
                         tuple((row.values[own],) for row in rows),
                         tuple(row.name for row in rows),
                         tuple(item for row in rows for item in row.evidence(own)),
                         frozenset({target.key, *(row.key for row in rows)}),
                     )
-                text = self._sentence(f"{kind}_count", **slots)
+                wording = self._sentence(f"{kind}_count", **slots)
                 statement = Statement(table, (COUNT,), where=where, join=join)
                 counted = [(row, link.source[1]) for row in rows]
-                yield self._number("linked_rows", text, statement, len(rows), counted=counted, rows={target.key})
+                yield self._number("linked_rows", wording, statement, len(rows), counted=counted, rows={target.key})
 
     def _links(self) -> list[Link]:
         return [link for link in self._catalog.description.links if link.source[0] != link.target[0]]

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
-from sql_agent.tasks.described.catalog import Condition, Row
+from sql_agent.tasks.described.catalog import Row
+from sql_agent.tasks.described.claims import decide, is_apart
+from sql_agent.tasks.described.description import Claim, Column
 from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import is_person
 
 # The sentence for each condition of which a question asks whether it is met.
-_YES_NO = {"category": "is_value", "list": "is_item", "above": "is_above", "after": "is_after"}
+_YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
+_PARTS_SHARE = 0.7  # of the questions about a list with described parts
+_CLAIMS_SHARE = 0.35  # of the yes-no questions about a table with claims
+_MOST_SHOWN = 1500  # characters of a whole row
+_TRIES = 5  # rows of which a word is taken that another row does not have
 
 
 class RowQuestions(Drafting):
@@ -25,48 +32,103 @@ class RowQuestions(Drafting):
                 yield self._about_row("lookup", self._say(column.ask, name=self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
-        """Yield questions for some items of a list, or for their number."""
+        """Yield questions for some items of a list, for their number, and for those of a kind."""
         for row, name, column in self._cells("list"):
             items = self._catalog.items(row, name)
             slots = self._slots(column, name=self._name(row))
-            if len(items) > 2:
-                text = self._sentence("some_items", **slots)
-                yield self._about_row("part", text, row, [name], items, enough=2)
-            if items:
-                text = self._sentence("count_items", **slots)
-                yield self._about_row("part", text, row, [name], [str(len(items))])
+            if column.parts and self._chosen.random() < _PARTS_SHARE:
+                part = self._chosen.choice(list(column.parts.values()))
+                if inside := self._catalog.part(row, name, part):
+                    yield self._about_row("part", self._say(part.ask, **slots), row, [name], inside)
+            elif len(items) > 2 and self._chosen.random() < 0.5:
+                wording = self._say(self._either(column.ask_some, "some_items"), **slots)
+                yield self._about_row("part", wording, row, [name], items, enough=2)
+            elif items:
+                yield self._about_row("part", self._sentence("count_items", **slots), row, [name], [str(len(items))])
 
     def columns(self) -> Iterator[Draft]:
         """Yield questions for two columns of a row."""
-        for row, first, column in self._cells("text", "category", "number", "date"):
-            others = self._table_columns(row.table, "text", "category", "number", "date")
-            second = self._chosen.choice(list(others))
+        kinds = ("text", "category", "number", "date", "list")
+        for row, first, column in self._cells(*kinds):
+            others = self._table_columns(row.table, *kinds)
+            filled = [name for name in others if name != first and row.values[name] is not None]
+            second = self._chosen.choice(filled) if filled else first
             facts = [self._catalog.answer(row, name) for name in (first, second)]
             if second != first and all(facts):
-                label = others[second].label
-                text = self._sentence("several", name=self._name(row), label=column.label, label2=label)
-                yield self._about_row("columns", text, row, [first, second], [*facts[0], *facts[1]])
+                labels = {"label": column.labels, "label2": others[second].labels}
+                wording = self._sentence("several", name=self._name(row), **labels)
+                yield self._about_row("columns", wording, row, [first, second], [*facts[0], *facts[1]])
 
     def yes_no(self) -> Iterator[Draft]:
-        """Yield yes-no questions about the value of a column in one row; half of the answers are yes."""
-        for row, name, column in self._cells("category", "list", "number", "date"):
-            wanted = self._chosen.random() < 0.5
-            kind = _YES_NO | ({"above": "is_more"} if column.counts else {})
-            for condition in self._shuffled(self._on(row.table, name)):
-                is_true = all(test.holds(row.values[name]) for test in condition.tests)
-                if is_true == wanted and condition.phrase in kind and self._catalog.answer(row, name):
-                    slots = self._slots(column, name=self._name(row), value=condition.value)
-                    text = self._sentence(kind[condition.phrase], **slots)
-                    yield self._about_row("yes_no", text, row, [name], [self._words["yes" if wanted else "no"]])
-                    break
+        """Yield yes-no questions about the value of a column in one row, or about a claim; half of the answers are yes.
 
-    def _on(self, table: str, column: str) -> list[Condition]:
-        return [condition for condition in self._catalog.conditions(table) if condition.column == column]
+        A word that is not in the cell shares no two characters in a row with the cell, so that the cell does not say it
+        in other words.
+        """
+        for row, name, column in self._cells("category", "list", "number", "date", "text"):
+            claims = self._tables[row.table].claims
+            wanted = self._chosen.random() < 0.5
+            if claims and self._chosen.random() < _CLAIMS_SHARE:
+                draft = self._claimed(row, self._chosen.choice(list(claims.values())), wanted=wanted)
+            elif column.kind in {"list", "text"}:
+                draft = self._contained(row, name, column, wanted=wanted)
+            else:
+                draft = self._compared(row, name, column, wanted=wanted)
+            if draft is not None:
+                yield draft
+
+    def _contained(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:
+        """Return a question whether a cell has an item or a word."""
+        if not self._catalog.answer(row, name):
+            return None
+        templates = self._either(column.confirm, "is_item") if column.kind == "list" else column.confirm
+        words = self._catalog.words_of(row, name)
+        if not wanted:
+            cell = fold(str(row.values[name]))
+            others = (self._chosen.choice(self._catalog.filled_rows(row.table, name)) for _ in range(_TRIES))
+            words = [word for other in others for word in self._catalog.words_of(other, name) if is_apart(word, cell)]
+        if not words or not templates:
+            return None
+        word = self._chosen.choice(words)
+        if not self._catalog.says(word) or word in row.name:
+            return None
+        slots = self._slots(column, name=self._name(row), value=word)
+        return self._about_row("yes_no", self._say(templates, **slots), row, [name], self._yes(is_true=wanted))
+
+    def _compared(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:
+        """Return a question whether a cell is a value, or above or after one."""
+        kind = _YES_NO | ({"above": "is_more"} if column.counts else {})
+        conditions = [each for each in self._catalog.conditions(row.table) if each.column == name]
+        for condition in self._shuffled(conditions):
+            is_true = all(test.holds(row.values[name]) for test in condition.tests)
+            if is_true == wanted and condition.phrase in kind and self._catalog.answer(row, name):
+                slots = self._slots(column, name=self._name(row), value=condition.value)
+                wording = self._sentence(kind[condition.phrase], **slots)
+                if column.confirm and condition.phrase == "category":
+                    wording = self._say(column.confirm, **slots)
+                return self._about_row("yes_no", wording, row, [name], self._yes(is_true=wanted))
+        return None
+
+    def _claimed(self, row: Row, claim: Claim, *, wanted: bool) -> Draft | None:
+        """Return a question about a claim that the row's cells decide; the opposite question half of the time."""
+        texts = {column: fold(str(row.values[column] or "")) for column in claim.columns}
+        item = self._chosen.choice(list(claim.about) or [""])
+        decided = decide(claim, texts.values(), item)
+        if decided is None:
+            return None
+        opposite = bool(claim.ask_not) and decided != wanted
+        wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
+        deciding = [c for c, text in texts.items() if any(word in text for word in (*claim.yes, *claim.no))]
+        columns = deciding[:1] or [column for column, text in texts.items() if text]
+        return self._about_row("yes_no", wording, row, columns, self._yes(is_true=decided != opposite))
+
+    def _yes(self, *, is_true: bool) -> list[str]:
+        return [self._words["yes" if is_true else "no"]]
 
     def comparison(self) -> Iterator[Draft]:
         """Yield questions which of two rows has more, and questions for one column of both."""
-        for row, name, column in self._cells("number", "date", "category", "list"):
-            other = self._chosen.choice(self._catalog.named(row.table))
+        for row, name, column in self._cells("number", "date", "category", "list", "text"):
+            other = self._chosen.choice(self._catalog.filled_rows(row.table, name) or [row])
             cells = row.values[name], other.values[name]
             slots = self._slots(column, name=self._name(row), other=self._name(other))
             if other is row or None in cells:
@@ -78,68 +140,96 @@ class RowQuestions(Drafting):
                     row.table, (Output(named),), where=both, any_test=True, order_by=Output(name),
                     descending=True, limit=1,
                 )  # fmt: skip
-                text = self._sentence("higher" if column.kind == "number" else "later", **slots)
-                yield Draft("comparison", text, statement, ((best.values[named],),), (best.name,),
+                wording = self._sentence("higher" if column.kind == "number" else "later", **slots)
+                yield Draft("comparison", wording, (statement,), ((best.values[named],),), (best.name,),
                             best.evidence(named), frozenset({row.key, other.key}))  # fmt: skip
                 continue
             answers = [self._catalog.answer(each, name) for each in (row, other)]
             if all(answers) and len({row.name.casefold(), other.name.casefold()}) == 2:
-                facts = [
-                    f"{each.name}{self._words['colon']}{self._words['comma'].join(answer)}"
-                    for each, answer in zip((row, other), answers, strict=True)
-                ]
                 statement = Statement(row.table, (Output(named), Output(name)), where=both, any_test=True)
                 expected = tuple((each.values[named], each.values[name]) for each in (row, other))
-                text = self._sentence("both_lists" if column.kind == "list" else "both", **slots)
-                yield Draft("comparison", text, statement, expected, tuple(facts),
-                            (*row.evidence(name), *other.evidence(name)), frozenset({row.key, other.key}))  # fmt: skip
+                plain = "both_lists" if column.kind == "list" else "both"
+                wording = self._say(self._either(column.ask_two, plain), **slots)
+                yield Draft("comparison", wording, (statement,), expected, self._by_name((row, other), answers),
+                             (*row.evidence(name), *other.evidence(name)),
+                            frozenset({row.key, other.key}))  # fmt: skip
 
     def unanswerable(self) -> Iterator[Draft]:
-        """Yield questions for an empty cell, about an unknown name, and for a column that does not exist."""
+        """Yield questions for an empty cell, an unknown name, a column or a table that does not exist."""
+        makers = {"empty": self._empty, "name": self._unknown_name, "column": self._unknown_column}
+        kinds = ("empty", "empty", "name", "name", "column", "column", "table")
         for row, name, column in self._cells():
-            kind, table = self._chosen.choice(("empty", "name", "column")), self._tables[row.table]
-            if kind == "empty":
-                empty = [each for each in self._catalog.named(row.table) if each.values[name] is None]
-                if empty and column.ask:
-                    row = self._chosen.choice(empty)  # noqa: PLW2901
-                    text = self._say(column.ask, name=self._name(row))
-                    yield self._about_row("unanswerable", text, row, [name], [self._words["refusal"]], evidence=False)
-            elif kind == "name":
-                invented = self._invented(row)
-                if invented is not None and column.ask:
-                    text = self._say(column.ask, name=self._shown(row.table, str(invented)))
-                    where = (Comparison(row.name_column, "=", invented),)
-                    yield Draft("unanswerable", text, Statement(row.table, (Output(name),), where=where), (),
-                                (self._words["refusal"],), rows=frozenset({(row.table, f"? {invented}")}))  # fmt: skip
-            else:
-                missing = self._words["missing"]
-                others = "other" if self._name(row) == row.name else "numbered"
-                label = self._chosen.choice(missing["person" if is_person(table.label) else others])
-                if not set(label.split()) & self._known_words:
-                    text = self._sentence("unknown_column", label=label, name=self._name(row))
-                    where = (self._is(row),)
-                    values = tuple(self._catalog.database.tables[row.table].columns)
-                    if set(values) == set(row.values):
-                        expected = (tuple(row.values[value] for value in values),)
-                        yield Draft("unanswerable", text, Statement(row.table, (Output(),), where=where), expected,
-                                    (self._words["refusal"],), rows=frozenset({row.key}))  # fmt: skip
+            kind = self._chosen.choice(kinds)
+            draft = self._unknown_table() if kind == "table" else makers[kind](row, name, column)
+            if draft is not None:
+                yield draft
+
+    def _empty(self, row: Row, name: str, column: Column) -> Draft | None:
+        empty = self._catalog.empty_rows(row.table, name)
+        if not empty or not column.ask:
+            return None
+        found = self._chosen.choice(empty)
+        wording = self._say(column.ask, name=self._name(found))
+        return self._about_row("unanswerable", wording, found, [name], [self._words["refusal"]], evidence=False)
+
+    def _unknown_name(self, row: Row, name: str, column: Column) -> Draft | None:
+        invented = self._invented(row)
+        if invented is None or not column.ask:
+            return None
+        tests = [Comparison(row.name_column, "=", invented)]
+        if isinstance(invented, str):  # who gives up after one statement misses rows that the next would find
+            tests.append(Comparison(row.name_column, "LIKE", invented))
+        statements = tuple(Statement(row.table, (Output(name),), where=(test,)) for test in tests)
+        return Draft("unanswerable", self._say(column.ask, name=self._shown(row.table, str(invented))), statements, (),
+                     (self._words["refusal"],), rows=frozenset({(row.table, f"? {invented}")}))  # fmt: skip
+
+    def _unknown_column(self, row: Row, _name: str, _column: Column) -> Draft | None:
+        missing, table = self._words["missing"], self._tables[row.table]
+        others = "other" if self._name(row) == row.name else "numbered"
+        label = self._chosen.choice(missing["person" if is_person(table.label) else others])
+        wording = self._sentence("unknown_column", label=label, name=self._name(row))
+        if table.unknown:
+            wording = self._say(table.unknown, name=self._name(row))
+        elif set(label.split()) & self._known_words:
+            return None
+        cells = self._catalog.whole(row)
+        if sum(len(str(cell or "")) for cell in cells) > _MOST_SHOWN:
+            return None
+        statement = Statement(row.table, (Output(),), where=(self._is(row),))
+        return Draft("unanswerable", wording, (statement,), (cells,), (self._words["refusal"],),
+                     rows=frozenset({row.key}), subject=row)  # fmt: skip
+
+    def _unknown_table(self) -> Draft | None:
+        """Return a question about things for which there is no table; their word is searched for as a name."""
+        things = self._catalog.description.unknown_tables or self._words["missing"]["tables"]
+        named = [name for name, table in self._tables.items() if table.name and self._catalog.named(name)]
+        thing = self._chosen.choice(list(things))
+        if not named or set(thing.split()) & self._known_words:
+            return None
+        table = self._chosen.choice(named)
+        output = Output(self._tables[table].name or "")
+        where = (Comparison(output.column, "LIKE", thing),)
+        return Draft("unanswerable", self._say(things[thing]), (Statement(table, (output,), where=where),), (),
+                     (self._words["refusal"],), rows=frozenset({("", thing)}))  # fmt: skip
 
     @cached_property
     def _known_words(self) -> set[str]:
         """The words of the labels of all tables, columns and links."""
         columns = [column.label for table in self._tables.values() for column in table.columns.values()]
         links = [link.label for link in self._catalog.description.links]
-        return {
-            word for label in (*columns, *links, *(t.label for t in self._tables.values())) for word in label.split()
-        }
+        tables = [label for table in self._tables.values() for label in (table.label, table.plural)]
+        return {word for label in (*columns, *links, *tables) for word in label.split()}
 
     def _invented(self, row: Row) -> Cell:
         """Return a name like the row's that no row has: halves of two names, or a number beyond all; else None."""
         named = self._tables[row.table].name
         rows = self._catalog.rows[row.table]
-        cells = [each.values[named] for each in rows] if named else []
-        if all(isinstance(cell, int) for cell in cells):
-            return max(int(str(cell)) for cell in cells) + self._chosen.randint(3, 400)
+        if named and all(isinstance(each.values[named], int) for each in rows):
+            return max(int(str(each.values[named])) for each in rows) + self._chosen.randint(3, 400)
+        known = self._catalog.all_names(row.table)
+        absent = [name for name in self._tables[row.table].absent if name.casefold() not in known]
+        if absent and self._chosen.random() < 0.5:
+            return self._chosen.choice(absent)
         other = self._chosen.choice(self._catalog.named(row.table)).name
         words = row.name.split(), other.split()
         if min(map(len, words)) > 1:
@@ -148,5 +238,4 @@ class RowQuestions(Drafting):
             invented = row.name[: len(row.name) // 2] + other[len(other) // 2 :]
         else:
             return None
-        known = "\n".join(each.name for each in rows).casefold()
         return None if invented.casefold() in known or row.name.casefold() in invented.casefold() else invented

@@ -8,8 +8,11 @@ from dataclasses import replace
 
 from sql_agent.tasks.described.catalog import Condition, Row
 from sql_agent.tasks.described.description import Column
-from sql_agent.tasks.described.drafts import MOST_COUNTED, Draft, Drafting
+from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
+from sql_agent.tasks.described.wording import Wording
+
+_MOST_THEN = 3  # rows of which another column is asked for
 
 
 class SearchQuestions(Drafting):
@@ -25,33 +28,68 @@ class SearchQuestions(Drafting):
 
     def _searches(self, task_type: str, phrases: set[str]) -> Iterator[Draft]:
         for table, condition in self._conditions():
-            found = self._catalog.matching(table, *condition.tests) if condition.phrase in phrases else []
+            found = self._catalog.meeting(table, condition, most=MOST_ROWS) if condition.phrase in phrases else []
             if found and len(found) < len(self._catalog.rows[table]):
                 yield from self._names(
-                    task_type, "search", table, conditions=[condition], tests=condition.tests, found=found
-                )
+                    task_type, self._searched("find", "search", table, condition), table, conditions=(condition,),
+                    tests=condition.tests, found=found
+                )  # fmt: skip
+
+    def _searched(self, own: str, plain: str, table: str, condition: Condition) -> Wording:
+        """Return a wording with one condition: the column's `own` wordings where a word is searched, and plain ones."""
+        column = self._tables[table].columns[condition.column]
+        has_words = condition.phrase in {"list", "text", "name", "category"}
+        templates = self._either(getattr(column, own) if has_words else (), plain)
+        return self._condition_wording(templates, table, condition)
+
+    def search_column(self) -> Iterator[Draft]:
+        """Yield questions for another column of the rows that have an item or a word."""
+        for table, condition in self._conditions():
+            then = self._tables[table].columns[condition.column].then
+            name = self._tables[table].name
+            is_searched = bool(then) and condition.phrase in {"list", "text"}
+            found = self._catalog.meeting(table, condition, most=_MOST_THEN) if is_searched else []
+            if name is None or not found or not all(row.named for row in found):
+                continue
+            column = self._chosen.choice(list(then))
+            answers = [self._catalog.answer(row, column) for row in found]
+            if not all(answers):
+                continue
+            statement = Statement(table, (Output(name), Output(column)), where=condition.tests)
+            yield Draft(
+                "search_column",
+                self._condition_wording(then[column], table, condition),
+                (statement,),
+                tuple((row.values[name], row.values[column]) for row in found),
+                self._by_name(found, answers),
+                tuple(item for row in found for item in row.evidence(column)),
+                frozenset(row.key for row in found),
+                conditions=(condition,),
+            )
 
     def any_of(self) -> Iterator[Draft]:
         """Yield questions for any three of the rows that meet a condition."""
         for table, condition in self._conditions():
-            found = self._catalog.matching(table, *condition.tests)
-            if 4 <= len(found) <= MOST_COUNTED:
+            found = self._catalog.meeting(table, condition, most=MOST_COUNTED)
+            if len(found) >= 4:
                 yield from self._names(
-                    "any_of", "any_of", table, conditions=[condition], tests=condition.tests, found=found, enough=3
-                )
+                    "any_of", self._searched("any_of", "any_of", table, condition), table, conditions=(condition,),
+                    tests=condition.tests, found=found, enough=3
+                )  # fmt: skip
 
     def two_conditions(self) -> Iterator[Draft]:
         """Yield questions which rows meet two conditions."""
         for table, first in self._conditions():
             second = self._other(table, first)
             if second is not None:
-                alone = [self._catalog.matching(table, *each.tests) for each in (first, second)]
-                both = self._catalog.matching(table, *first.tests, *second.tests)
-                if 0 < len(both) < min(map(len, alone)):
-                    tests = (*first.tests, *second.tests)
+                both = self._catalog.meeting(table, first, second, most=MOST_ROWS)
+                alone = [self._catalog.matching(table, *each.tests) for each in (first, second)] if both else []
+                if both and len(both) < min(map(len, alone)):
+                    wording = self._of_two("two", "do2", table, first, second)
                     yield from self._names(
-                        "two_conditions", "two", table, conditions=[first, second], tests=tests, found=both
-                    )
+                        "two_conditions", wording, table, conditions=(first, second),
+                        tests=(*first.tests, *second.tests), found=both
+                    )  # fmt: skip
 
     def negation(self) -> Iterator[Draft]:
         """Yield questions which rows meet one condition and not another."""
@@ -59,33 +97,44 @@ class SearchQuestions(Drafting):
             second = self._other(table, first)
             if second is None or not second.opposite:
                 continue
-            found = self._catalog.matching(table, *first.tests)
-            without = self._catalog.matching(table, *first.tests, *second.opposite)
+            without = self._catalog.lacking(table, first, second, MOST_ROWS)
+            found = self._catalog.meeting(table, first) if without else []
             filled_cells = all(row.values[second.column] not in {None, ""} for row in found)
             if filled_cells and 0 < len(without) < len(found):
-                tests = (*first.tests, *second.opposite)
+                wording = self._of_two("negation", "dont2", table, first, second)
                 yield from self._names(
-                    "negation", "negation", table, conditions=[first, second], tests=tests, found=without
-                )
+                    "negation", wording, table, conditions=(first, second), tests=(*first.tests, *second.opposite),
+                    found=without
+                )  # fmt: skip
+
+    def _of_two(self, plain: str, slot: str, table: str, first: Condition, second: Condition) -> Wording:
+        """Return a wording with two conditions; {and_other} says the phrase `slot` of the second one."""
+        columns = [self._tables[table].columns[each.column] for each in (first, second)]
+        says_it = bool(columns[1].lacks if slot == "dont2" else columns[1].has)
+        wording = self._condition_wording(
+            self._either(columns[0].find_two if says_it else (), plain), table, first, second
+        )
+        return replace(wording, phrases={**wording.phrases, "and_other": wording.phrases[slot]})
 
     def count(self) -> Iterator[Draft]:
         """Yield questions how many rows there are, with a condition, or how many different values."""
         for table, described in self._tables.items():
-            text = self._sentence("count_all", **self._table_slots(table))
-            yield self._number("count", text, Statement(table, (COUNT,)), len(self._catalog.rows[table]))
+            wording = self._sentence("count_all", **self._table_slots(table))
+            yield self._number("count", wording, Statement(table, (COUNT,)), len(self._catalog.rows[table]))
             for name, column in described.columns.items():
                 kinds = {row.values[name] for row in self._catalog.rows[table]} - {None}
                 if column.kind == "category" and len(kinds) > 1:
                     statement = Statement(table, (Output(name, count=True, distinct=True),))
-                    text = self._sentence("count_kinds", **self._table_slots(table), **self._slots(column))
-                    yield self._number("count", text, statement, len(kinds))
+                    wording = self._sentence("count_kinds", **self._table_slots(table), **self._slots(column))
+                    yield self._number("count", wording, statement, len(kinds))
         for table, condition in self._conditions():
             found = self._catalog.matching(table, *condition.tests)
-            if 0 < len(found) < len(self._catalog.rows[table]):
-                text = self._sentence("count", **self._table_slots(table), **self._phrase(table, condition))
+            clear = len(found) > MOST_COUNTED or self._catalog.meeting(table, condition)
+            if clear and 0 < len(found) < len(self._catalog.rows[table]):
+                wording = self._searched("count", "count", table, condition)
                 statement = Statement(table, (COUNT,), where=condition.tests)
                 cells = [(row, row.name_column or condition.column) for row in found]
-                yield self._number("count", text, statement, len(found), counted=cells)
+                yield self._number("count", wording, statement, len(found), counted=cells, conditions=(condition,))
 
     def group(self) -> Iterator[Draft]:
         """Yield questions which value most rows have, and which values more than a number of rows have."""
@@ -98,13 +147,13 @@ class SearchQuestions(Drafting):
             grouped = Statement(table, (Output(name),), where=where, group_by=Output(name))
             if len(counts) > 1 and counts[0][1] > counts[1][1]:
                 statement = replace(grouped, order_by=COUNT, descending=True, limit=1)
-                text = self._sentence("most", **slots)
-                yield Draft("group", text, statement, ((counts[0][0],),), (str(counts[0][0]),))
+                wording = self._sentence("most", **slots)
+                yield Draft("group", wording, (statement,), ((counts[0][0],),), (str(counts[0][0]),))
             for limit in sorted({count for _, count in counts}):
                 more = [value for value, count in counts if count > limit]
                 if 1 <= len(more) <= 5 and limit > 1:
-                    text = self._sentence("more_than", **slots, value=str(limit))
-                    yield Draft("group", text, replace(grouped, more_than=limit), tuple((each,) for each in more),
+                    wording = self._sentence("more_than", **slots, value=str(limit))
+                    yield Draft("group", wording, (replace(grouped, more_than=limit),), tuple((each,) for each in more),
                                 tuple(map(str, more)))  # fmt: skip
 
     def superlative(self) -> Iterator[Draft]:
@@ -137,8 +186,10 @@ class SearchQuestions(Drafting):
         if not all(row.named for row in best):
             return
         slots = {**self._table_slots(table), **self._most_slots(column)}
+        wording = self._sentence(sentence, **slots)
         if condition is not None:
-            sentence, slots = f"{sentence}_with", {**slots, **self._phrase(table, condition)}
+            own = self._condition_wording(self._words["sentences"][f"{sentence}_with"], table, condition)
+            wording = replace(own, slots={**own.slots, **slots})
         where = condition.tests if condition else ()
         if len(self._catalog.matching(table, *where)) > len(rows):
             where = (*where, Comparison(name, "IS NOT", None))
@@ -146,8 +197,8 @@ class SearchQuestions(Drafting):
                               limit=len(best))  # fmt: skip
         yield Draft(
             "superlative",
-            self._sentence(sentence, **slots),
-            statement,
+            wording,
+            (statement,),
             tuple((row.values[named],) for row in best),
             tuple(row.name for row in best),
             tuple(item for row in best for item in row.evidence(named)),

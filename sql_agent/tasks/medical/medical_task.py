@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import get_args
@@ -13,18 +14,19 @@ from sql_agent.config.paths import VAR
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database, Source
 from sql_agent.errors import DataError
-from sql_agent.questions.question_files import load_questions, write_splits
+from sql_agent.questions.question_files import load_questions
 from sql_agent.questions.rewrite_checks import TaskChecks
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
-from sql_agent.tasks.medical.questions.catalog import Catalog, read_catalog
-from sql_agent.tasks.medical.questions.generate import make_questions
+from sql_agent.tasks.described import generate
+from sql_agent.tasks.described.description import Description, read_description, restricted
+from sql_agent.tasks.described.generate import Made
+from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.sample import build_database, load_facts
-from sql_agent.tasks.medical.tables import SCHEMA
-from sql_agent.tasks.medical.verify import problems, text_problem, verify
+from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
 from sql_agent.tasks.task import Task, given_source
 
-Made = dict[str, list[Question]]  # by split
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 
 def sample_path(lang: Lang) -> Path:
@@ -85,31 +87,28 @@ def make_question_files(
     per_type: int | None = None,
     style: Style = "mixed",
     rewrite: Callable[[Made, TaskChecks], Made] | None = None,
+    say: Callable[[str], None] = lambda _text: None,
 ) -> Made:
     """Write train, val and test questions about `database` to `folder`, and return them by split.
 
-    All gold SQL is run first. With `lang` None the language of the names in the database is used. `rewrite` rewords the
-    questions, given the checks that a new wording must pass. Raises DataError when no question can be made about the
-    database or a file cannot be written.
+    With `lang` None the language of the names in the database is used. The other arguments are those of the generator
+    for described databases, whose errors are raised too.
     """
-    catalog = read_catalog(database, lang)
-    made = make_questions(catalog, seed=seed, per_type=per_type, style=style)
-    everything = (question for questions in made.values() for question in questions)
-    if isinstance(database, Path):
-        verify(everything, catalog, database)
-    else:  # the collation of a server may equate two names that the generator distinguishes
-        wrong = {question.id for question, _ in problems(everything, catalog, database)}
-        made = {split: [q for q in questions if q.id not in wrong] for split, questions in made.items()}
-    if rewrite is not None:
-        made = rewrite(made, TaskChecks(partial(_names_in, catalog), text_problem))
-    if not any(made.values()):
-        raise DataError("no question can be made about the database", hint="fill more columns of its two tables")
-    write_splits(folder, made)
-    return made
+    read = read_database(database, SCHEMA)
+    if lang is None:
+        found = [str(name) for table, column in NAME_COLUMNS.items() for name in read.tables[table].cells(column)]
+        lang = "zh" if 2 * sum(map(bool, map(_CHINESE.search, found))) > len(found) else "en"
+    columns = {name: table.columns for name, table in read.tables.items()}
+    described = restricted(description(lang), columns)
+    return generate.make_question_files(
+        described, database, TASK, folder, seed=seed, per_type=per_type, style=style, rewrite=rewrite, say=say
+    )
 
 
-def _names_in(catalog: Catalog, text: str) -> set[str]:
-    return {entity.name for table in catalog.rows for entity, _ in catalog.names_in(table, text)}
+@cache
+def description(lang: Lang) -> Description:
+    """Return the description of the medical tables in `lang`."""
+    return read_description(Path(__file__).with_name("descriptions") / f"{lang}.toml")
 
 
 def natural_questions(lang: Lang) -> list[Question]:
@@ -164,8 +163,11 @@ def _prompt_file(name: str) -> str:
 
 @cache
 def column_labels(lang: Lang) -> dict[str, dict[str, str]]:
-    """Return what people call a column, by table and column, where its name does not say so."""
-    return tomllib.loads(_prompt_file("columns.zh.toml")) if lang == "zh" else {}
+    """Return what the model is told about each column; nothing in English, where the names of the columns say it."""
+    return {
+        name: {key: column.meaning for key, column in table.columns.items() if column.meaning}
+        for name, table in description(lang).tables.items()
+    }
 
 
 def _words() -> dict[Lang, Words]:

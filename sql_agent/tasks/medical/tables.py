@@ -6,11 +6,12 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from sql_agent.database.schema import Naming, RequiredSchema
-from sql_agent.tasks.medical.phrasing import PHRASINGS_DIR
+from sql_agent.schemas import Lang
 
 _MAX_CHARS = 60
 # "别名：甲；乙；性状：…": a label, then names up to the next label or sentence.
@@ -27,14 +28,9 @@ _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 
 
 @cache
-def _name_banks() -> tuple[dict[str, Any], ...]:
-    paths = sorted(PHRASINGS_DIR.glob("*/names.toml"))
-    return tuple(tomllib.loads(path.read_text(encoding="utf-8")) for path in paths)
-
-
-def _everyday_names(table: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the everyday names and brands of a table's rows by formal name, in all languages."""
-    return {name: tuple(others) for bank in _name_banks() for name, others in bank["called"][table].items()}
+def names(lang: Lang) -> dict[str, Any]:
+    """Return the everyday names and brands by table and formal name, and `beside`: words that may be beside a name."""
+    return tomllib.loads(Path(__file__).with_name("descriptions").joinpath(f"names_{lang}.toml").read_text("utf-8"))
 
 
 def aliases_in(text: str) -> Iterator[str]:
@@ -98,14 +94,19 @@ NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "d
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
 # The column with the initials of a row's name.
 INITIAL_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name_initial"})
-# Words that may stand beside a drug's name; any other word makes it another drug: an isomer, a combination, a vaccine.
-_BESIDE = {"drugs_info": frozenset(word for bank in _name_banks() for word in bank["salts_and_forms"])}
+# Words that may be beside a drug's name; any other word makes it another drug: an isomer, a combination, a vaccine.
+_BESIDE = {"drugs_info": frozenset(word for lang in get_args(Lang) for word in names(lang)["beside"])}
 
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},
     hint="check the path, or make the sample database: sql-agent data build --lang en",
     names={
-        table: Naming(name, {ALIAS_COLUMNS[table]: aliases_in}, _everyday_names(table), _BESIDE.get(table, frozenset()))
+        table: Naming(
+            name,
+            {ALIAS_COLUMNS[table]: aliases_in},
+            {name: tuple(others) for lang in get_args(Lang) for name, others in names(lang)[table].items()},
+            _BESIDE.get(table, frozenset()),
+        )
         for table, name in NAME_COLUMNS.items()
     },
 )

@@ -12,7 +12,6 @@ from sql_agent.database import open_database
 from sql_agent.rollouts.metrics import refusals
 from sql_agent.schemas import Lang, Outcome, Question, RolloutRecord
 from sql_agent.tasks.medical.medical_task import TASK
-from sql_agent.tasks.medical.phrasing import wording
 from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.small_database import make_database
 
@@ -25,13 +24,13 @@ def test_the_prompts_name_the_real_columns_and_the_purpose(lang: Lang, tmp_path:
     for text in texts:
         assert ("drugs_info(id, med_name," if lang == "en" else "drugs_info(id 编号, med_name 药物名称,") in text
         assert ("not medical advice" if lang == "en" else "不构成医疗建议") in text
-        assert wording(lang).no_answer in text
+        assert TASK.words[lang].refusals[0] in text
         assert "{" not in text
 
 
 @pytest.mark.parametrize("lang", get_args(Lang))
 def test_refusals_in_the_words_of_the_prompt_are_counted_by_whether_they_are_right(lang: Lang) -> None:
-    refusal = wording(lang).no_answer
+    refusal = TASK.words[lang].refusals[0]
 
     def record(reference: str, answer: str) -> RolloutRecord:
         question = Question(id="q", question="?", answer=reference, lang=lang)

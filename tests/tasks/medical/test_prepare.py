@@ -41,10 +41,12 @@ def test_a_run_without_a_database_of_its_own_makes_the_sample_once(heard: Callab
     assert heard("lang=zh") == [], "what is there stays as it is"
 
 
-def test_a_run_may_ask_in_formal_templates_which_are_kept_beside_the_others(heard: Callable[..., list[str]]) -> None:
+def test_a_run_may_ask_in_plain_templates_which_are_kept_beside_the_others(heard: Callable[..., list[str]]) -> None:
     assert len(heard("data.style=template")) == 2
     made = load_questions(TASK.question_file(load_settings(["data.style=template"]), "train"))
-    assert "yes_no" not in {q.task_type for q in made}, "which no template words"
+    lookups = [q for q in made if q.task_type == "lookup"]
+    assert all(len(q.statements) == 1 and q.question.endswith(("?", ".", "？", "。")) for q in lookups)
+    assert any(q.question.startswith("What is the ") or q.question.startswith("What are the ") for q in lookups)
     assert len(heard()) == 1, "the mixed questions are still to be made"
 
 

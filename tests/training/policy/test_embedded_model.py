@@ -58,7 +58,7 @@ def _of_drugs(file: Path) -> Path:
     """Write the questions of `file` that ask for one field of a drug into a file of their own; return its path."""
     questions = pq.read_table(file)
     simple = file.with_name(f"simple-{file.name}")
-    pq.write_table(questions.filter(pc.field("task_type") == "drug_field"), simple)
+    pq.write_table(questions.filter(pc.field("task_type") == "lookup"), simple)
     return simple
 
 

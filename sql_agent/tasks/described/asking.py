@@ -1,0 +1,175 @@
+"""Make a question of a draft: choose its words and its first statements, run them, and check the reference."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from sql_agent.database import Database, Naming
+from sql_agent.database.provenance import judge_case, row_names
+from sql_agent.errors import JudgeError
+from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.items import Reader, Words, is_prose
+from sql_agent.schemas import Cell, QueryAnswer, QueryCall, Question
+from sql_agent.tasks.described.catalog import Catalog, Condition
+from sql_agent.tasks.described.detours import Detours, finds_nothing
+from sql_agent.tasks.described.drafts import Draft
+from sql_agent.tasks.described.names import OtherNames
+from sql_agent.tasks.described.statement import Comparison
+
+_NAME_SHARE = 0.25  # of the questions about one row that name it in other words
+_PART_SHARE = 0.4  # of those: how many search a part of the name at once, where that finds the row
+_SAID_SHARE = 0.5  # of the searches that use an everyday word, where there is one
+_KNOWN_SHARE = 0.4  # of those: how many search the database's own word at once
+_BOTH_SHARE = 0.12  # of the questions about one cell that read a second column
+
+
+class Asker:
+    """Turns drafts into questions, and refuses those whose statement, evidence or reference is wrong.
+
+    With `plain`, a question names rows and values as the database does, and has no statement that fails.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        database: Database,
+        words: Words,
+        namings: Mapping[str, Naming],
+        chosen: random.Random,
+        *,
+        plain: bool = False,
+    ) -> None:
+        self._catalog, self._database, self._namings = catalog, database, namings
+        self._judge = FactsJudge({catalog.description.lang: words})
+        self._reader = Reader(words)
+        self._chosen, self._plain = chosen, plain
+        self._names = None if plain else OtherNames(catalog, namings)
+        self._query = lru_cache(maxsize=64)(database.query)  # a first statement is run when it is chosen and checked
+        self._detours = Detours(catalog, self._query, chosen)
+        self._texts: set[str] = set()
+        self.refused: Counter[str] = Counter()
+
+    def question(self, draft: Draft, number: str, *, held_out: bool) -> Question | None:
+        """Return the question of a draft; None, and the reason in `refused`, where a check fails."""
+        said: dict[str, str] = {}
+        if not self._plain:
+            draft, said = self._said(draft)
+        text = draft.wording.say(self._chosen, held_out=held_out, **said)
+        if text in self._texts:
+            return None
+        if not said and not self._plain:
+            before = self._detours.before(draft, text)
+            if not before and self._chosen.random() < _BOTH_SHARE:
+                draft = self._detours.two_columns(draft)
+            draft = replace(draft, statements=(*before, *draft.statements))
+        question = self._checked(draft, text, number)
+        if question is not None:
+            self._texts.add(text)
+        return question
+
+    def _said(self, draft: Draft) -> tuple[Draft, dict[str, str]]:
+        """Return a draft with statements for other names and words, and these by slot."""
+        if draft.subject is not None and self._chosen.random() < _NAME_SHARE:
+            return self._named_otherwise(draft)
+        words = self._everyday_words(draft.conditions)
+        if words is None or self._chosen.random() >= _SAID_SHARE:
+            return draft, {}
+        said = dict(zip(("value", "value2"), words, strict=False))
+        tests = {c.tests[0]: replace(c.tests[0], value=w) for c, w in zip(draft.conditions, words, strict=True)}
+        where = tuple(tests.get(test, test) for test in draft.statement.where)
+        first = replace(draft.statement, where=where)
+        if self._chosen.random() < _KNOWN_SHARE or not finds_nothing(self._query(first.sql(self._catalog.database))):
+            return draft, said
+        return replace(draft, statements=(first, *draft.statements)), said
+
+    def _named_otherwise(self, draft: Draft) -> tuple[Draft, dict[str, str]]:
+        """Return a draft that looks for another name of its row first, and this name."""
+        row, first, rest = draft.subject, draft.statements[0], draft.statements[1:]
+        name = self._names.of(row, self._chosen) if row is not None and self._names is not None else None
+        if row is None or name is None or len(first.where) != 1 or first.join is not None:
+            return draft, {}
+        part = replace(first, where=(Comparison(row.name_column, "LIKE", name),))
+        if self._chosen.random() < _PART_SHARE and self._catalog.matching(row.table, *part.where) == [row]:
+            return replace(draft, statements=(part, *rest)), {"name": name}
+        wrong = replace(first, where=(Comparison(row.name_column, "=", name),))
+        if not self._detours.leads(wrong, row.name):
+            return draft, {}
+        return replace(draft, statements=(wrong, first, *rest)), {"name": name}
+
+    def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:
+        """Return an everyday word, which no cell has, for each condition; None where one has none."""
+        found = []
+        for condition in conditions:
+            said = self._catalog.description.said.get(condition.value, ()) if condition.phrase == "list" else ()
+            words = [word for word in said if not self._catalog.is_known(word)]
+            if not words:
+                return None
+            found.append(self._chosen.choice(words))
+        return found or None
+
+    def _checked(self, draft: Draft, text: str, number: str) -> Question | None:
+        statements = [statement.sql(self._catalog.database) for statement in draft.statements]
+        question = Question(
+            id=number,
+            question=text,
+            answer=self._catalog.words["ends"].join(draft.facts),
+            lang=self._catalog.description.lang,
+            sql="; ".join(statements),
+            evidence=tuple(dict.fromkeys(draft.evidence)),
+            task_type=draft.task_type,
+            enough=draft.enough,
+        )
+        found = [self._query(sql) for sql in statements]
+        problem = _problem_of_rows(draft, found) or self._problem_of_reference(question, found)
+        if problem is not None:
+            self.refused[problem] += 1
+        return question if problem is None else None
+
+    def _problem_of_reference(self, question: Question, found: Sequence[QueryAnswer]) -> str | None:
+        if is_prose(question.answer, question.lang) and question.task_type != "unanswerable":
+            return "the answer is prose"
+        calls = [QueryCall(sql=sql, answer=a, seconds=0.0) for sql, a in zip(question.statements, found, strict=True)]
+        if _are_shown(question, found[-1]):
+            names = row_names(question.evidence, self._database, self._namings) if _has_owners(question) else ()
+            case = JudgeCase(question=question, answer=question.full_answer, calls=tuple(calls),
+                             evidence_read=question.evidence, row_names=names)  # fmt: skip
+        else:
+            case = judge_case(question, question.full_answer, calls, self._database, self._namings, self._reader)
+        if case.evidence_read is not None and len(case.evidence_read) < len(question.evidence):
+            return "the statement does not read the evidence"
+        try:
+            earned = asyncio.run(self._judge.grade(case)).score
+        except JudgeError:
+            return "the reference cannot be graded"
+        return None if earned == 1.0 else "the reference is graded below 1"
+
+
+def _problem_of_rows(draft: Draft, found: Sequence[QueryAnswer]) -> str | None:
+    for answer in found:
+        if answer.error is not None:
+            return f"the statement failed ({answer.error.kind})"
+        if answer.truncated:
+            return "the result is too large"
+    ordered = draft.statement.order_by is not None
+    return None if _same_rows(found[-1].records, draft.expected, ordered=ordered) else "other rows than expected"
+
+
+def _are_shown(question: Question, found: QueryAnswer) -> bool:
+    """Return whether each cell of the evidence is in the result and not in the statements, which cannot repeat it."""
+    cells = {str(cell) for row in found.records for cell in row}
+    return all(item.quote in cells and item.quote not in (question.sql or "") for item in question.evidence)
+
+
+def _has_owners(question: Question) -> bool:
+    return ":" in question.answer or "：" in question.answer
+
+
+def _same_rows(found: Sequence[tuple[Cell, ...]], expected: Sequence[tuple[Cell, ...]], *, ordered: bool) -> bool:
+    texts = [[tuple(map(str, row)) for row in rows] for rows in (found, expected)]
+    return texts[0] == texts[1] if ordered else Counter(texts[0]) == Counter(texts[1])

@@ -1,0 +1,134 @@
+"""Demonstrations of looking: statements that find nothing, whose hint leads to the statement that answers."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from sql_agent.schemas import QueryAnswer
+from sql_agent.tasks.described.catalog import Catalog, Row
+from sql_agent.tasks.described.drafts import Draft
+from sql_agent.tasks.described.statement import Comparison, Output, Statement
+
+SHARE = 0.4  # of the questions for which a way to fail is looked for; some have none
+_MOST_READ = 600  # characters of two columns in one result
+_MOST_AROUND = 4  # Chinese characters beside a name that are taken for a part of it
+_END = re.compile(r"[\s，。？！、：；“”,.?!:;\"'’…-]")
+_ONE_CELL = frozenset({"lookup", "part", "yes_no"})  # types that are answered from one column of one row
+
+
+class Detours:
+    """Finds a first statement that fails as people's and models' first statements do.
+
+    It looks for a word as if it were a name, in another column or table, or with words of the sentence attached. A
+    statement is used only if it finds nothing and its hint names what the next statement needs.
+    """
+
+    def __init__(self, catalog: Catalog, query: Callable[[str], QueryAnswer], chosen: random.Random) -> None:
+        self._catalog, self._query, self._chosen = catalog, query, chosen
+
+    def before(self, draft: Draft, text: str) -> tuple[Statement, ...]:
+        """Return the statements before those of the draft, for a question with this text; often none."""
+        if len(draft.statements) > 1 or draft.statement.join is not None or self._chosen.random() >= SHARE:
+            return ()
+        ways: list[Callable[[], tuple[Statement, str] | None]] = []
+        if (row := draft.subject) is not None and draft.task_type in _ONE_CELL:
+            beside = partial(self._words_beside_a_name, draft, row, text)
+            ways = [partial(self._empty_column, draft, row), partial(self._other_table, row), beside]
+        elif len(draft.conditions) == 1 and draft.conditions[0].phrase in {"list", "text"}:
+            beside = partial(self._words_beside_a_value, draft, text)
+            ways = [partial(self._as_a_name, draft), partial(self._other_column, draft), beside]
+        self._chosen.shuffle(ways)
+        for way in ways:
+            found = way()
+            if found is not None and self.leads(*found):
+                return (found[0],)
+        return ()
+
+    def leads(self, statement: Statement, needed: str) -> bool:
+        """Return whether a statement finds nothing, and its hint says what is `needed`."""
+        answer = self._query(statement.sql(self._catalog.database))
+        return finds_nothing(answer) and needed in (answer.hint or "")
+
+    def two_columns(self, draft: Draft) -> Draft:
+        """Return a draft that reads a column that is taken for the right one as well; the same draft without one."""
+        row, statement = draft.subject, draft.statement
+        if row is None or draft.task_type not in _ONE_CELL or len(statement.outputs) != 1:
+            return draft
+        column = statement.outputs[0].column
+        near = [name for name in self._catalog.column(row.table, column).near if row.values[name] is not None]
+        both = self._chosen.sample([column, self._chosen.choice(near)], 2) if near else [column]
+        if len(both) == 1 or sum(len(str(row.values[name])) for name in both) > _MOST_READ:
+            return draft
+        reading = replace(statement, outputs=tuple(map(Output, both)))
+        return replace(draft, statements=(reading,), expected=(tuple(row.values[name] for name in both),))
+
+    def _empty_column(self, draft: Draft, row: Row) -> tuple[Statement, str] | None:
+        column = draft.statement.outputs[0].column
+        empty = [name for name in self._catalog.column(row.table, column).near if row.values[name] is None]
+        if not empty or draft.expected[0][0] is None:
+            return None
+        return replace(draft.statement, outputs=(Output(self._chosen.choice(empty)),)), column
+
+    def _other_table(self, row: Row) -> tuple[Statement, str] | None:
+        tables = self._catalog.description.tables
+        others = [name for name, table in tables.items() if name != row.table and table.name is not None]
+        if not others:
+            return None
+        table = self._chosen.choice(others)
+        readable = [name for name, column in tables[table].columns.items() if column.kind in {"list", "text"}]
+        output = Output(self._chosen.choice(readable or list(tables[table].columns)))
+        where = (Comparison(tables[table].name or "", "=", row.name),)
+        return Statement(table, (output,), where=where), row.table
+
+    def _words_beside_a_name(self, draft: Draft, row: Row, text: str) -> tuple[Statement, str] | None:
+        longer = self._with_words_beside(row.name, text)
+        if longer is None:
+            return None
+        return replace(draft.statement, where=(Comparison(row.name_column, "=", longer),)), row.name
+
+    def _as_a_name(self, draft: Draft) -> tuple[Statement, str] | None:
+        table, condition = draft.statement.table, draft.conditions[0]
+        name = self._catalog.table(table).name
+        if name is None or name == condition.column:
+            return None
+        return replace(draft.statement, where=(Comparison(name, "=", condition.value),)), condition.column
+
+    def _other_column(self, draft: Draft) -> tuple[Statement, str] | None:
+        table, condition = draft.statement.table, draft.conditions[0]
+        near = self._catalog.column(table, condition.column).near
+        if not near:
+            return None
+        where = (Comparison(self._chosen.choice(near), "LIKE", condition.value),)
+        return replace(draft.statement, where=where), condition.column
+
+    def _words_beside_a_value(self, draft: Draft, text: str) -> tuple[Statement, str] | None:
+        condition = draft.conditions[0]
+        longer = self._with_words_beside(condition.value, text)
+        if longer is None:
+            return None
+        return replace(draft.statement, where=(Comparison(condition.column, "LIKE", longer),)), condition.value
+
+    def _with_words_beside(self, name: str, text: str) -> str | None:
+        """Return a name with words that are beside it in a text, or None."""
+        start = text.find(name)
+        if start < 0:
+            return None
+        before, after = _near(text[:start][::-1])[::-1], _near(text[start + len(name) :])
+        longer = [each for each in map(str.strip, (before + name, name + after)) if each != name]
+        return self._chosen.choice(longer) if longer else None
+
+
+def finds_nothing(answer: QueryAnswer) -> bool:
+    """Return whether a statement ran, and no cell of its result says anything."""
+    return answer.error is None and not any(cell for row in answer.records for cell in row)
+
+
+def _near(text: str) -> str:
+    """Return the next few characters up to a mark; in English one word."""
+    if text[:1] == " ":
+        return " " + _END.split(text[1:], maxsplit=1)[0]
+    return _END.split(text, maxsplit=1)[0][:_MOST_AROUND]

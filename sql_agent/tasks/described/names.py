@@ -1,0 +1,93 @@
+"""The names that people use for a row: everyday names, shortened and misspelt ones, which lead to no other row."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from sql_agent.database import Naming
+from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
+from sql_agent.tasks.described.catalog import Catalog, Row
+
+_COMMON_END = 20  # names with the same end, such as a dosage form, which people leave out
+_LONGEST_END = 4  # characters of a Chinese end
+_LEAST = 2  # characters of a shortened name
+
+
+class OtherNames:
+    """Chooses other names of rows. Each leads to exactly this row in the index that also writes the hints."""
+
+    def __init__(self, catalog: Catalog, namings: Mapping[str, Naming]) -> None:
+        self._catalog, self._namings = catalog, namings
+        self._aliases: dict[tuple[str, str], list[str]] = {}
+        self._index = NameIndex(self.pairs())
+
+    def of(self, row: Row, chosen: random.Random) -> str | None:
+        """Return another name of a row: an everyday one if there is one, else a short or a misspelt one; or None."""
+        if row.table not in self._namings:
+            return None
+        others = [name for name in self._aliases.get(row.key, ()) if comparable(name) not in comparable(row.name)]
+        ways = [chosen.sample(others, len(others)), list(self.short(row.name)), list(self.misspelt(row.name, chosen))]
+        if chosen.random() < 0.5:  # a row with everyday names is misspelt too
+            chosen.shuffle(ways)
+        return next((name for way in ways for name in way if self._leads_to(name, row)), None)
+
+    def pairs(self) -> Iterator[tuple[str, Name]]:
+        """Yield all names of rows with the row, as the index of the database has them."""
+        for table, naming in self._namings.items():
+            rows = [row for row in self._catalog.rows[table] if row.name.strip()]
+            by_key = {comparable(row.name): row for row in rows}
+            names = {key: Name(row.name, table, naming.column) for key, row in by_key.items()}
+            yield from ((row.name, names[key]) for key, row in by_key.items())
+            for row in rows:
+                texts = ((row.values.get(column), find) for column, find in naming.aliases.items())
+                for alias in (alias for text, find in texts if isinstance(text, str) for alias in find(text)):
+                    self._aliases.setdefault(row.key, []).append(alias)
+                    yield alias, names[comparable(row.name)]
+            for alias, name in called_otherwise(names, naming):
+                self._aliases.setdefault(by_key[comparable(name.text)].key, []).append(alias)
+                yield alias, name
+
+    def _leads_to(self, text: str, row: Row) -> bool:
+        """Return whether the index finds this row, and no other, for a text."""
+        if not self._catalog.fits(text):
+            return False
+        found = self._index.find(text)
+        groups = (found.exact, found.aliases, found.longer, found.near, found.abbreviated)
+        first = next((group for group in groups if group), ())
+        return [name.text for name in first] == [row.name] and not found.exact
+
+    @cached_property
+    def _ends(self) -> Counter[str]:
+        """How many names have an end: the last characters, or the last word of an English name."""
+        ends: Counter[str] = Counter()
+        for rows in self._catalog.rows.values():
+            for row in rows:
+                ends.update(_ends_of(row.name))
+        return ends
+
+    def short(self, name: str) -> Iterator[str]:
+        """Yield the name without an end that many names have."""
+        for end in sorted(_ends_of(name), key=len, reverse=True):
+            if self._ends[end] >= _COMMON_END and len(name) - len(end) >= _LEAST:
+                yield name.removesuffix(end).strip()
+
+    def misspelt(self, name: str, chosen: random.Random) -> Iterator[str]:
+        """Yield the name with a character that looks or sounds like another one, or with two letters swapped."""
+        pairs = self._catalog.words.get("confused", ())
+        swaps = [(a, b) for pair in pairs for a, b in (pair, pair[::-1]) if a in name]
+        if swaps:
+            wrong, right = chosen.choice(swaps)
+            yield name.replace(wrong, right, 1)
+        if name.isascii() and len(name) > 5:  # a shorter word with an error is another word
+            place = chosen.randrange(1, len(name) - 2)
+            if name[place : place + 2].isalpha() and name[place] != name[place + 1]:
+                yield name[:place] + name[place + 1] + name[place] + name[place + 2 :]
+
+
+def _ends_of(name: str) -> list[str]:
+    if name.isascii():
+        return [f" {name.rpartition(' ')[2]}"] if " " in name else []
+    return [name[-size:] for size in range(1, min(_LONGEST_END, len(name) - 1) + 1)]
