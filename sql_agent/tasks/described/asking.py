@@ -16,8 +16,9 @@ from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words, is_prose
 from sql_agent.schemas import Cell, QueryAnswer, QueryCall, Question
-from sql_agent.tasks.described.catalog import Catalog, Condition
-from sql_agent.tasks.described.detours import Detours, finds_nothing
+from sql_agent.tasks.described.catalog import Catalog
+from sql_agent.tasks.described.conditions import Condition
+from sql_agent.tasks.described.detours import Detours, Route, finds_nothing
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.statement import Comparison
@@ -57,50 +58,47 @@ class Asker:
 
     def question(self, draft: Draft, number: str, *, held_out: bool) -> Question | None:
         """Return the question of a draft; None, and the reason in `refused`, where a check fails."""
-        said: dict[str, str] = {}
-        if not self._plain:
-            draft, said = self._said(draft)
+        said, route = self._said(draft) if not self._plain else ({}, None)
         text = draft.wording.say(self._chosen, held_out=held_out, **said)
         if text in self._texts:
             return None
         if not said and not self._plain:
-            before = self._detours.before(draft, text)
-            if not before and self._chosen.random() < _BOTH_SHARE:
+            route = self._detours.around(draft, text)
+            if route is None and self._chosen.random() < _BOTH_SHARE:
                 draft = self._detours.two_columns(draft)
-            draft = replace(draft, statements=(*before, *draft.statements))
-        question = self._checked(draft, text, number)
+        question = self._checked(draft, route or self._detours.direct(draft), text, number)
         if question is not None:
             self._texts.add(text)
         return question
 
-    def _said(self, draft: Draft) -> tuple[Draft, dict[str, str]]:
-        """Return a draft with statements for other names and words, and these by slot."""
+    def _said(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
+        """Return another name or everyday words by slot, and the route that begins with these; or ({}, None)."""
         if draft.subject is not None and self._chosen.random() < _NAME_SHARE:
             return self._named_otherwise(draft)
         words = self._everyday_words(draft.conditions)
         if words is None or self._chosen.random() >= _SAID_SHARE:
-            return draft, {}
+            return {}, None
         said = dict(zip(("value", "value2"), words, strict=False))
         tests = {c.tests[0]: replace(c.tests[0], value=w) for c, w in zip(draft.conditions, words, strict=True)}
         where = tuple(tests.get(test, test) for test in draft.statement.where)
-        first = replace(draft.statement, where=where)
-        if self._chosen.random() < _KNOWN_SHARE or not finds_nothing(self._query(first.sql(self._catalog.database))):
-            return draft, said
-        return replace(draft, statements=(first, *draft.statements)), said
+        first = replace(draft.statement, where=where).sql(self._catalog.database)
+        if self._chosen.random() < _KNOWN_SHARE or not finds_nothing(self._query(first)):
+            return said, None
+        direct = self._detours.direct(draft)
+        return said, replace(direct, statements=(first, *direct.statements))
 
-    def _named_otherwise(self, draft: Draft) -> tuple[Draft, dict[str, str]]:
-        """Return a draft that looks for another name of its row first, and this name."""
-        row, first, rest = draft.subject, draft.statements[0], draft.statements[1:]
+    def _named_otherwise(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
+        """Return another name of the row, and the route that looks for this name first; or ({}, None)."""
+        row, first = draft.subject, draft.statements[0]
         name = self._names.of(row, self._chosen) if row is not None and self._names is not None else None
         if row is None or name is None or len(first.where) != 1 or first.join is not None:
-            return draft, {}
+            return {}, None
         part = replace(first, where=(Comparison(row.name_column, "LIKE", name),))
         if self._chosen.random() < _PART_SHARE and self._catalog.matching(row.table, *part.where) == [row]:
-            return replace(draft, statements=(part, *rest)), {"name": name}
+            return {"name": name}, self._detours.direct(replace(draft, statements=(part, *draft.statements[1:])))
         wrong = replace(first, where=(Comparison(row.name_column, "=", name),))
-        if not self._detours.leads(wrong, row.name):
-            return draft, {}
-        return replace(draft, statements=(wrong, first, *rest)), {"name": name}
+        route = self._detours.after(draft, wrong, row.name)
+        return ({"name": name}, route) if route is not None else ({}, None)
 
     def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:
         """Return an everyday word, which no cell has, for each condition; None where one has none."""
@@ -113,20 +111,22 @@ class Asker:
             found.append(self._chosen.choice(words))
         return found or None
 
-    def _checked(self, draft: Draft, text: str, number: str) -> Question | None:
-        statements = [statement.sql(self._catalog.database) for statement in draft.statements]
+    def _checked(self, draft: Draft, route: Route, text: str, number: str) -> Question | None:
         question = Question(
             id=number,
             question=text,
             answer=self._catalog.words["ends"].join(draft.facts),
             lang=self._catalog.description.lang,
-            sql="; ".join(statements),
+            sql="; ".join(route.statements),
             evidence=tuple(dict.fromkeys(draft.evidence)),
             task_type=draft.task_type,
             enough=draft.enough,
         )
-        found = [self._query(sql) for sql in statements]
-        problem = _problem_of_rows(draft, found) or self._problem_of_reference(question, found)
+        found = [self._query(sql) for sql in route.statements]
+        ordered = draft.statement.order_by is not None
+        problem = _problem_of_rows(found, route.expected, ordered=ordered) or self._problem_of_reference(
+            question, found
+        )
         if problem is not None:
             self.refused[problem] += 1
         return question if problem is None else None
@@ -150,14 +150,15 @@ class Asker:
         return None if earned == 1.0 else "the reference is graded below 1"
 
 
-def _problem_of_rows(draft: Draft, found: Sequence[QueryAnswer]) -> str | None:
+def _problem_of_rows(
+    found: Sequence[QueryAnswer], expected: Sequence[tuple[Cell, ...]], *, ordered: bool
+) -> str | None:
     for answer in found:
         if answer.error is not None:
             return f"the statement failed ({answer.error.kind})"
         if answer.truncated:
             return "the result is too large"
-    ordered = draft.statement.order_by is not None
-    return None if _same_rows(found[-1].records, draft.expected, ordered=ordered) else "other rows than expected"
+    return None if _same_rows(found[-1].records, expected, ordered=ordered) else "other rows than expected"
 
 
 def _are_shown(question: Question, found: QueryAnswer) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from bisect import bisect_right
@@ -10,25 +9,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from statistics import median
 
 from sql_agent.database.schema import fold
 from sql_agent.reward.judges.items import split
 from sql_agent.schemas import Cell, Evidence
+from sql_agent.tasks.described.conditions import LONGEST, Condition, equal, is_true, periods, ranges, true
 from sql_agent.tasks.described.description import Column, Description, Link, Part, Table
 from sql_agent.tasks.described.guess import DATE
-from sql_agent.tasks.described.statement import Comparison, Operator
+from sql_agent.tasks.described.statement import Comparison
 from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.described.words import is_verb, wordings
 
-_LONGEST = 80  # characters of a value that an answer repeats
 _LONGEST_ANSWER = 250  # characters of a whole cell
 # A word of a text: of letters, or a short Chinese clause between marks.
 _WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
 _SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
-_TRUE = frozenset({"yes", "y", "true", "t", "1", "1.0", "是", "有"})
-_PERIODS: tuple[tuple[str, Operator], ...] = (("category", "="), ("after", ">"), ("before", "<"))
 _MOST_OF_A_COLUMN = 40  # conditions, and one more for each `_ROWS_EACH` rows
 _ROWS_EACH = 20
 _MOST_SEARCHED = 60  # words or items of a column that are searched for, and again one more for some rows
@@ -57,18 +54,6 @@ class Row:
         if self.number is None or cell is None:
             return ()
         return (Evidence(table=self.table, row_id=self.number, field=column, quote=str(cell)),)
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition on rows of a table: its tests, those of its opposite, and the slots of the phrase that says it."""
-
-    column: str
-    tests: tuple[Comparison, ...]
-    phrase: str
-    value: str
-    top: str = ""
-    opposite: tuple[Comparison, ...] = ()
 
 
 class Catalog:
@@ -106,7 +91,7 @@ class Catalog:
     def fits(text: str) -> bool:
         """Return whether a question or an answer can repeat a text as one item."""
         plain = text == text.strip() and not re.search(r"[;；:：\n\r\"%_\\]", text)
-        return plain and 1 <= len(text) <= _LONGEST and len(split(text)) == 1
+        return plain and 1 <= len(text) <= LONGEST and len(split(text)) == 1
 
     def table(self, name: str) -> Table:
         """Return the description of a table."""
@@ -158,9 +143,10 @@ class Catalog:
             return [self.words["yes" if is_true(cell) else "no"]]
         text = str(cell).strip()
         if kind.kind in {"list", "text"}:
-            parts = (part.strip() for piece in self._parts(text, kind) for part in _SENTENCE_END.split(piece))
+            pieces = (part for piece in self._parts(text, kind) for part in _SENTENCE_END.split(piece))
+            parts = (part.strip().rstrip(".").strip() for part in pieces)
             return list(dict.fromkeys(filter(None, parts))) if len(text) <= _LONGEST_ANSWER else []
-        fits = len(text) <= _LONGEST and not re.search(r"[;；:：\n\r]", text)
+        fits = len(text) <= LONGEST and not re.search(r"[;；:：\n\r]", text)
         is_time = DATE.fullmatch(text) is not None
         return [text] if fits or is_time else []
 
@@ -314,17 +300,17 @@ class Catalog:
         cells = [row.values[name] for row in self.rows[table] if row.values[name] is not None]
         found: Iterable[Condition] = ()
         if column.kind == "category":
-            found = _equal(name, cells)
+            found = equal(name, cells)
         elif column.kind == "flag" and not is_verb(column.label):
-            found = _true(name, cells)
+            found = true(name, cells)
         elif column.kind == "list":
             found = self._with_item(table, name)
         elif column.kind in {"text", "name"}:
             found = self._with_word(table, name, column.kind)
         elif column.kind == "number" and cells:
-            found = _ranges(name, cells, column.unit, self.description.lang == "zh")
+            found = ranges(name, cells, column.unit, self.description.lang == "zh")
         elif column.kind == "date" and cells:
-            found = _periods(name, cells, self)
+            found = periods(name, cells, self.description.lang, self.words["months"])
         return found
 
     def _with_item(self, table: str, column: str) -> Iterator[Condition]:
@@ -365,76 +351,3 @@ def _labelled(items: Sequence[str], label: str) -> list[str]:
     first, *rest = items[starts[0] :]
     after = next((place for place, item in enumerate(rest) if re.search("[:：]", item)), len(rest))
     return [first.removeprefix(label).strip(), *rest[:after]]
-
-
-def is_true(cell: Cell) -> bool:
-    """Return whether the cell of a flag says yes."""
-    return str(cell).strip().casefold() in _TRUE
-
-
-def _equal(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
-    values = Counter(cells)
-    folded = Counter(str(value).casefold().strip() for value in values)
-    for value in values:
-        text = str(value)
-        if folded[text.casefold().strip()] == 1 and 0 < len(text) <= _LONGEST and text == text.strip():
-            test = Comparison(column, "=", value)
-            yield Condition(column, (test,), "category", text, opposite=(Comparison(column, "<>", value),))
-
-
-def _true(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
-    values = set(cells)
-    yes, no = ([value for value in values if is_true(value) is truth] for truth in (True, False))
-    if len(yes) == len(no) == 1:
-        yield Condition(
-            column, (Comparison(column, "=", yes[0]),), "flag", "", opposite=(Comparison(column, "=", no[0]),)
-        )
-
-
-def _ranges(column: str, cells: Sequence[Cell], unit: str, is_chinese: bool) -> Iterator[Condition]:
-    """Yield conditions with round limits at places spread over the sorted numbers."""
-    numbers = sorted(cell for cell in cells if isinstance(cell, int | float))
-    places = max(10, min(40, len(numbers) // 3))
-    limits = sorted({_round(numbers[round(place / places * (len(numbers) - 1))]) for place in range(places + 1)})
-
-    def shown(limit: float) -> str:
-        return f"{limit}{'' if is_chinese or not unit else ' '}{unit}"
-
-    for low, high in pairwise(limits):
-        yield Condition(column, (Comparison(column, ">", low),), "above", shown(low))
-        yield Condition(column, (Comparison(column, "<", high),), "below", shown(high))
-        yield Condition(
-            column, (Comparison(column, ">=", low), Comparison(column, "<=", high)), "between", str(low), shown(high)
-        )
-
-
-def _round(number: float) -> float:
-    """Return a number with two significant digits, as an int where it is one."""
-    if number == 0 or not math.isfinite(number):
-        return 0
-    rounded = round(number, 1 - math.floor(math.log10(abs(number))))
-    return int(rounded) if rounded == int(rounded) else rounded
-
-
-def _periods(column: str, cells: Sequence[Cell], catalog: Catalog) -> Iterator[Condition]:
-    """Yield conditions on the year of a date; on the month where all dates are of two years."""
-    is_chinese = catalog.description.lang == "zh"
-    if all(isinstance(cell, int | float) for cell in cells):
-        for number in sorted({int(str(cell).partition(".")[0]) for cell in cells}):
-            for phrase, operator in _PERIODS:
-                shown = f"{number}年" if is_chinese else str(number)
-                yield Condition(column, (Comparison(column, operator, number),), phrase, shown)
-        return
-    months = {str(cell)[:7] for cell in cells if DATE.fullmatch(str(cell))}
-    years = {month[:4] for month in months}
-    for period in sorted(years if len(years) > 2 else months):
-        year, _, month = period.partition("-")
-        after = str(int(year) + 1) if not month else f"{int(year) + int(month) // 12}-{int(month) % 12 + 1:02}"
-        first, next_first = (f"{period}-01-01", f"{after}-01-01") if not month else (f"{period}-01", f"{after}-01")
-        shown = f"{year}年" if is_chinese and not month else year
-        if month:
-            name = catalog.words["months"][int(month) - 1]
-            shown = f"{year}年{name}" if is_chinese else f"{name} {year}"
-        yield Condition(column, (Comparison(column, ">=", first), Comparison(column, "<", next_first)), "in", shown)
-        yield Condition(column, (Comparison(column, ">=", next_first),), "after", shown)
-        yield Condition(column, (Comparison(column, "<", first),), "before", shown)

@@ -1,14 +1,15 @@
-"""Demonstrations of looking: statements that find nothing, whose hint leads to the statement that answers."""
+"""Demonstrations of looking: a statement that finds nothing, and the one that its hint says to try."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from sql_agent.schemas import QueryAnswer
+from sql_agent.database.hints import suggested_statements
+from sql_agent.schemas import Cell, QueryAnswer
 from sql_agent.tasks.described.catalog import Catalog, Row
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
@@ -20,20 +21,31 @@ _END = re.compile(r"[\s，。？！、：；“”,.?!:;\"'’…-]")
 _ONE_CELL = frozenset({"lookup", "part", "yes_no"})  # types that are answered from one column of one row
 
 
+@dataclass(frozen=True)
+class Route:
+    """The statements of a question in order, and the rows that the last one returns."""
+
+    statements: tuple[str, ...]
+    expected: tuple[tuple[Cell, ...], ...]
+
+
 class Detours:
     """Finds a first statement that fails as people's and models' first statements do.
 
-    It looks for a word as if it were a name, in another column or table, or with words of the sentence attached. A
-    statement is used only if it finds nothing and its hint names what the next statement needs.
+    It looks for a word as if it were a name, in another column or table, or with words of the sentence attached.
     """
 
     def __init__(self, catalog: Catalog, query: Callable[[str], QueryAnswer], chosen: random.Random) -> None:
         self._catalog, self._query, self._chosen = catalog, query, chosen
 
-    def before(self, draft: Draft, text: str) -> tuple[Statement, ...]:
-        """Return the statements before those of the draft, for a question with this text; often none."""
+    def direct(self, draft: Draft) -> Route:
+        """Return the route without a detour."""
+        return Route(tuple(each.sql(self._catalog.database) for each in draft.statements), draft.expected)
+
+    def around(self, draft: Draft, text: str) -> Route | None:
+        """Return a route with a first statement that fails, for a question with this text; often None."""
         if len(draft.statements) > 1 or draft.statement.join is not None or self._chosen.random() >= SHARE:
-            return ()
+            return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []
         if (row := draft.subject) is not None and draft.task_type in _ONE_CELL:
             beside = partial(self._words_beside_a_name, draft, row, text)
@@ -44,14 +56,24 @@ class Detours:
         self._chosen.shuffle(ways)
         for way in ways:
             found = way()
-            if found is not None and self.leads(*found):
-                return (found[0],)
-        return ()
+            if found is not None and (route := self.after(draft, *found)) is not None:
+                return route
+        return None
 
-    def leads(self, statement: Statement, needed: str) -> bool:
-        """Return whether a statement finds nothing, and its hint says what is `needed`."""
-        answer = self._query(statement.sql(self._catalog.database))
-        return finds_nothing(answer) and needed in (answer.hint or "")
+    def after(self, draft: Draft, first: Statement, needed: str) -> Route | None:
+        """Return the route from a statement that finds nothing: by the statement that its hint says to try.
+
+        Where this is not the one that answers, by the draft's own, if the hint says what is `needed`; else None.
+        """
+        direct, sql = self.direct(draft), first.sql(self._catalog.database)
+        answer = self._query(sql)
+        if not finds_nothing(answer):
+            return None
+        for suggested in suggested_statements(answer.hint) if len(direct.statements) == 1 else ():
+            found = self._query(suggested)
+            if found.error is None and _contain(found.records, draft.expected):
+                return Route((sql, suggested), found.records)
+        return Route((sql, *direct.statements), draft.expected) if needed in (answer.hint or "") else None
 
     def two_columns(self, draft: Draft) -> Draft:
         """Return a draft that reads a column that is taken for the right one as well; the same draft without one."""
@@ -125,6 +147,17 @@ class Detours:
 def finds_nothing(answer: QueryAnswer) -> bool:
     """Return whether a statement ran, and no cell of its result says anything."""
     return answer.error is None and not any(cell for row in answer.records for cell in row)
+
+
+def _contain(rows: Sequence[tuple[Cell, ...]], expected: Sequence[tuple[Cell, ...]]) -> bool:
+    """Return whether rows are the expected ones, in any order, perhaps with more columns."""
+    left = list(rows)
+    for row in expected:
+        same = next((each for each in left if set(map(str, row)) <= set(map(str, each))), None)
+        if same is None:
+            return False
+        left.remove(same)
+    return not left
 
 
 def _near(text: str) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sql_agent.schemas import Cell, Evidence
-from sql_agent.tasks.described.catalog import Catalog, Condition, Row
+from sql_agent.tasks.described.catalog import Catalog, Row
+from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.wording import Wording

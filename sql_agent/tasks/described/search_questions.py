@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sql_agent.tasks.described.catalog import Condition, Row
+from sql_agent.tasks.described.catalog import Row
+from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement

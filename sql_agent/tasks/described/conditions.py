@@ -1,0 +1,104 @@
+"""Conditions that questions ask of the rows of a table, from the values of a column."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sql_agent.schemas import Cell, Lang
+from sql_agent.tasks.described.guess import DATE
+from sql_agent.tasks.described.statement import Comparison, Operator
+
+LONGEST = 80  # characters of a value that a question or an answer repeats
+_TRUE = frozenset({"yes", "y", "true", "t", "1", "1.0", "是", "有"})
+_PERIODS: tuple[tuple[str, Operator], ...] = (("category", "="), ("after", ">"), ("before", "<"))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on rows of a table: its tests, those of its opposite, and the slots of the phrase that says it."""
+
+    column: str
+    tests: tuple[Comparison, ...]
+    phrase: str
+    value: str
+    top: str = ""
+    opposite: tuple[Comparison, ...] = ()
+
+
+def is_true(cell: Cell) -> bool:
+    """Return whether the cell of a flag says yes."""
+    return str(cell).strip().casefold() in _TRUE
+
+
+def equal(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
+    """Yield a condition for each value that differs from the others by more than upper and lower case."""
+    values = Counter(cells)
+    folded = Counter(str(value).casefold().strip() for value in values)
+    for value in values:
+        text = str(value)
+        if folded[text.casefold().strip()] == 1 and 0 < len(text) <= LONGEST and text == text.strip():
+            test = Comparison(column, "=", value)
+            yield Condition(column, (test,), "category", text, opposite=(Comparison(column, "<>", value),))
+
+
+def true(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
+    """Yield the condition that a flag is true, if one value says yes and one says no."""
+    values = set(cells)
+    yes, no = ([value for value in values if is_true(value) is truth] for truth in (True, False))
+    if len(yes) == len(no) == 1:
+        yield Condition(
+            column, (Comparison(column, "=", yes[0]),), "flag", "", opposite=(Comparison(column, "=", no[0]),)
+        )
+
+
+def ranges(column: str, cells: Sequence[Cell], unit: str, is_chinese: bool) -> Iterator[Condition]:
+    """Yield conditions with round limits at places spread over the sorted numbers."""
+    numbers = sorted(cell for cell in cells if isinstance(cell, int | float))
+    places = max(10, min(40, len(numbers) // 3))
+    limits = sorted({_round(numbers[round(place / places * (len(numbers) - 1))]) for place in range(places + 1)})
+
+    def shown(limit: float) -> str:
+        return f"{limit}{'' if is_chinese or not unit else ' '}{unit}"
+
+    for low, high in pairwise(limits):
+        yield Condition(column, (Comparison(column, ">", low),), "above", shown(low))
+        yield Condition(column, (Comparison(column, "<", high),), "below", shown(high))
+        yield Condition(
+            column, (Comparison(column, ">=", low), Comparison(column, "<=", high)), "between", str(low), shown(high)
+        )
+
+
+def _round(number: float) -> float:
+    """Return a number with two significant digits, as an int where it is one."""
+    if number == 0 or not math.isfinite(number):
+        return 0
+    rounded = round(number, 1 - math.floor(math.log10(abs(number))))
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def periods(column: str, cells: Sequence[Cell], lang: Lang, month_names: Sequence[str]) -> Iterator[Condition]:
+    """Yield conditions on the year of a date; on the month where all dates are of two years."""
+    is_chinese = lang == "zh"
+    if all(isinstance(cell, int | float) for cell in cells):
+        for number in sorted({int(str(cell).partition(".")[0]) for cell in cells}):
+            for phrase, operator in _PERIODS:
+                shown = f"{number}年" if is_chinese else str(number)
+                yield Condition(column, (Comparison(column, operator, number),), phrase, shown)
+        return
+    months = {str(cell)[:7] for cell in cells if DATE.fullmatch(str(cell))}
+    years = {month[:4] for month in months}
+    for period in sorted(years if len(years) > 2 else months):
+        year, _, month = period.partition("-")
+        after = str(int(year) + 1) if not month else f"{int(year) + int(month) // 12}-{int(month) % 12 + 1:02}"
+        first, next_first = (f"{period}-01-01", f"{after}-01-01") if not month else (f"{period}-01", f"{after}-01")
+        shown = f"{year}年" if is_chinese and not month else year
+        if month:
+            name = month_names[int(month) - 1]
+            shown = f"{year}年{name}" if is_chinese else f"{name} {year}"
+        yield Condition(column, (Comparison(column, ">=", first), Comparison(column, "<", next_first)), "in", shown)
+        yield Condition(column, (Comparison(column, ">=", next_first),), "after", shown)
+        yield Condition(column, (Comparison(column, "<", first),), "before", shown)
