@@ -42,12 +42,13 @@ def test_a_run_without_a_database_of_its_own_makes_the_sample_once(heard: Callab
 
 
 def test_a_run_may_ask_in_plain_templates_which_are_kept_beside_the_others(heard: Callable[..., list[str]]) -> None:
-    assert len(heard("data.style=template")) == 2
-    made = load_questions(TASK.question_file(load_settings(["data.style=template"]), "train"))
+    plain = ("lang=en", "data.style=template")
+    assert len(heard(*plain)) == 2
+    made = load_questions(TASK.question_file(load_settings(plain), "train"))
     lookups = [q for q in made if q.task_type == "lookup"]
-    assert all(len(q.statements) == 1 and q.question.endswith(("?", ".", "？", "。")) for q in lookups)
-    assert any(q.question.startswith("What is the ") or q.question.startswith("What are the ") for q in lookups)
-    assert len(heard()) == 1, "the mixed questions are still to be made"
+    assert all(len(q.statements) == 1 for q in lookups)
+    assert any(q.question.startswith(("What is the ", "What are the ")) for q in lookups)
+    assert len(heard("lang=en")) == 1, "the mixed questions are still to be made"
 
 
 def test_only_what_a_run_uses_is_made(heard: Callable[..., list[str]], tmp_path: Path) -> None:
