@@ -69,7 +69,9 @@ class Detours:
         answer = self._query(sql)
         if not finds_nothing(answer):
             return None
-        for suggested in suggested_statements(answer.hint) if len(direct.statements) == 1 else ():
+        read = f" FROM {self._catalog.database.written(draft.statement.table)} "  # another table may have the same text
+        suggestions = suggested_statements(answer.hint) if len(direct.statements) == 1 else ()
+        for suggested in (each for each in suggestions if read in each):
             found = self._query(suggested)
             if found.error is None and _contain(found.records, draft.expected):
                 return Route((sql, suggested), found.records)
