@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.errors import ConfigError, DataError, TrainingError
-from sql_agent.system.resources import free_disk, nearest_existing, shown_size
+from sql_agent.system.resources import free_shown, nearest_existing
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
@@ -31,7 +31,7 @@ def named_disk_errors(then: Callable[[], str] = lambda: "run the command again")
         if error.errno in _DISK:
             where = ""
             if error.filename:
-                where = f" to {error.filename}, where {shown_size(free_disk(Path(error.filename)))} are free"
+                where = f" to {error.filename}, where {free_shown(Path(error.filename))}"
             raise TrainingError(
                 f"could not write{where}: {error.strerror}", hint=f"free space on that disk, then {then()}"
             ) from error

@@ -36,6 +36,14 @@ def free_disk(path: Path) -> int:
     return shutil.disk_usage(nearest_existing(path)).free
 
 
+def free_shown(path: Path) -> str:
+    """Return what is free on the disk that contains `path`, such as "1.2 GB are free" or "no inodes are free"."""
+    disk = os.statvfs(nearest_existing(path))
+    if disk.f_files and not disk.f_favail:
+        return "no inodes are free: the disk has as many files as it can have"
+    return f"{shown_size(free_disk(path))} are free"
+
+
 def nearest_existing(path: Path) -> Path:
     """Return the first of `path` and its parents that exists."""
     return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())

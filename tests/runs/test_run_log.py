@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,6 +63,14 @@ def test_a_full_disk_is_named_in_one_line(tmp_path: Path, capsys: pytest.Capture
     said = run_log_error(tmp_path, capsys)
     assert f"could not write to {tmp_path / 'metrics.jsonl'}, where " in said
     assert "B are free: No space left on device" in said
+
+
+def test_a_disk_without_inodes_is_not_called_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_files=100, f_favail=0))
+    assert "where no inodes are free" in run_log_error(tmp_path, capsys)
 
 
 def test_a_file_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

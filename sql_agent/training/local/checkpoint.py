@@ -22,7 +22,7 @@ from sql_agent.runs.checkpoints import (
     local_checkpoints,
 )
 from sql_agent.system.files import sync, sync_tree
-from sql_agent.system.resources import free_disk, shown_size
+from sql_agent.system.resources import free_shown
 from sql_agent.training.policy.lora import save_adapters
 from sql_agent.training.policy.model import Policy
 
@@ -64,9 +64,8 @@ def save_checkpoint(
         sync_tree(partial)
     except (OSError, RuntimeError, SafetensorError) as error:  # the last two from torch and safetensors
         shutil.rmtree(partial, ignore_errors=True)
-        free = shown_size(free_disk(run_folder))
         raise TrainingError(
-            f"could not save the checkpoint of step {step} to {target}, where {free} are free: "
+            f"could not save the checkpoint of step {step} to {target}, where {free_shown(run_folder)}: "
             f"{str(error).splitlines()[0]}",
             hint=f"free space on that disk, then {how_to_go_on(run_folder)}",
         ) from error
