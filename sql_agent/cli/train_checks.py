@@ -15,7 +15,7 @@ from sql_agent.system.resources import available_memory, free_disk, gpu_names, r
 from sql_agent.system.sockets import bind
 from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl import config as verl_config
-from sql_agent.training.verl.memory import plan_memory, refuse
+from sql_agent.training.verl.memory_plan import plan_memory, refuse
 
 _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
 _TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling

@@ -14,7 +14,8 @@ from sql_agent.training.duration import Duration, estimate
 from sql_agent.training.policy.context import config_of
 from sql_agent.training.policy.shape import Shape
 from sql_agent.training.verl import config as verl_config
-from sql_agent.training.verl.memory import GB, MemoryPlan, plan_memory, refuse
+from sql_agent.training.verl.memory import GB, MemoryPlan
+from sql_agent.training.verl.memory_plan import plan_memory, refuse
 
 
 def show_forecast(settings: Settings, ui: Ui) -> None:
