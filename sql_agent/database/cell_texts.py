@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from sql_agent.database.schema import Schema, quoted
 
 MAX_ROWS = 20_000  # read from each table
-MAX_CHARS = 20_000_000  # kept of all tables together
+MAX_CHARS = 20_000_000  # of all tables; a table's reading ends after the page that exceeds its share
+_PAGE = 1_000  # rows
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character
 
 _Column = tuple[str, str]  # a table and its column
@@ -29,16 +30,19 @@ class CellTexts:
 
 
 def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]]]) -> CellTexts:
-    """Read the first rows of all tables. `read` runs one SELECT for each table."""
+    """Read the first rows of all tables, `_PAGE` rows by each SELECT that `read` runs."""
     found: dict[_Column, str] = {}
-    room = MAX_CHARS
     for table, columns in schema.tables:
-        rows = (
-            read(f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)} LIMIT {MAX_ROWS}") if room > 0 else ()
-        )
-        for column, cells in zip(columns, zip(*rows, strict=True), strict=False):
-            joined = BETWEEN.join(cell for cell in cells if isinstance(cell, str) and cell)[: max(room, 0)]
-            room -= len(joined)
-            if joined:
-                found[table, column] = joined.lower()
+        page = f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)} LIMIT {_PAGE}"
+        cells: dict[str, list[str]] = {column: [] for column in columns}
+        room = MAX_CHARS // len(schema.tables)
+        for start in range(0, MAX_ROWS, _PAGE):
+            rows = list(read(f"{page} OFFSET {start}"))
+            for column, values in zip(columns, zip(*rows, strict=True), strict=False):
+                texts = [value.lower() for value in values if isinstance(value, str) and value]
+                cells[column] += texts
+                room -= sum(map(len, texts))
+            if len(rows) < _PAGE or room < 0:
+                break
+        found |= {(table, column): BETWEEN.join(texts) for column, texts in cells.items() if texts}
     return CellTexts(found)

@@ -437,6 +437,20 @@ def test_a_task_that_declares_no_names_still_learns_which_columns_hold_a_text(tm
         assert suggested(opened, "SELECT b FROM t WHERE a = 'pear'") == ("SELECT b FROM t WHERE b LIKE '%pear%'",)
 
 
+def test_names_that_are_words_of_sql_are_quoted(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute('CREATE TABLE "table" (a TEXT, "order" TEXT, "the text" TEXT)')
+        connection.execute("INSERT INTO \"table\" VALUES ('apple', 'pear', 'it''s \\ 100 %')")
+    connection.close()
+    with open_database(tmp_path / "t.db", RequiredSchema(None, hint="-")) as opened:
+        assert suggested(opened, "SELECT a FROM \"table\" WHERE a = 'pear'") == (
+            'SELECT a FROM "table" WHERE "order" LIKE \'%pear%\'',
+        )
+        assert suggested(opened, "SELECT \"order\" FROM `table` WHERE a = 'it''s \\'") == (
+            'SELECT "order" FROM "table" WHERE "the text" LIKE \'%it\'\'s \\%\'',
+        )
+
+
 def test_a_value_in_other_letters_is_searched_with_like(tmp_path: Path) -> None:
     path = tmp_path / "contacts.db"
     with sqlite3.connect(path) as connection:
