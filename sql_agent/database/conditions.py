@@ -170,11 +170,6 @@ def _is_negated(comparison: exp.Expr) -> bool:
     return isinstance(comparison.parent, exp.Not) or bool(comparison.args.get("negate"))
 
 
-def longest_part(text: str, cells: Sequence[str]) -> str | None:
-    """Return the first of `longest_parts` in `cells`, or None."""
-    return next(iter(longest_parts(text, BETWEEN.join(cells).lower())), None)
-
-
 def longest_parts(text: str, cells: str) -> list[str]:
     """Return the longest parts of `text` that occur in a column's cells, such as "tablets" of "tablets form".
 
