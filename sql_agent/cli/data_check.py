@@ -15,20 +15,23 @@ from rich.text import Text
 from sql_agent.cli.command import DATABASE, Commands, add_command, database, flag_settings, print_error
 from sql_agent.cli.data_teacher import add_question_arguments, mapping_of
 from sql_agent.cli.question_sets import set_name
-from sql_agent.config.settings import load_settings
-from sql_agent.database import DatabasePool
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.database import DatabasePool, Source
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_check import CheckedQuestion, Form, check_questions, count_quotes, problem_of
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang, Question
 from sql_agent.system.messages import first_of
-from sql_agent.tasks.task import DESCRIBED, load_task
+from sql_agent.tasks.cells import suspicious_cells
+from sql_agent.tasks.described.table_rows import read_database
+from sql_agent.tasks.task import DESCRIBED, Task, load_task
 
 _DESCRIPTION = """\
 Report on question files: the forms of references, evidence, gold SQL that runs
-on the database, duplicates, entities that files share, and what the references
-earn from the judge `facts`. The exit code is 2 where a run would refuse them."""
+on the database, duplicates, entities that files share, what the references
+earn from the judge `facts`, and cells of the database that look damaged. The
+exit code is 2 where a run would refuse the questions."""
 
 _EXAMPLES = """\
   sql-agent data check my.jsonl --db my.db
@@ -36,6 +39,7 @@ _EXAMPLES = """\
 """
 
 _SHOWN = 3  # examples of each problem
+_CELL_CHARS = 120  # of an example of a suspicious cell
 _FAULTS = frozenset(
     {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
 )  # other kinds are refusals by the SQL guard
@@ -69,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
             with ui.progress(f"Checking {name}", len(questions)) as on_done:
                 checked[name] = check_questions(questions, databases, task.words, judge, on_done=on_done)
         ui.console.print(_table(files, checked, databases))
-    for line in _remarks(files, checked):
+    for line in (*_remarks(files, checked), *_suspicious(task, settings, arguments.db, files)):
         ui.say(line)
     found = [problem_of(each, judge.name) for each in checked.values()]
     problems = [problem for problem in (*found, _shared_texts(files)) if problem is not None]
@@ -155,6 +159,21 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
                          for n, each in checked.items()}),
         ),
     ]  # fmt: skip
+
+
+def _suspicious(
+    task: Task, settings: Settings, own: Source | None, files: Mapping[str, Sequence[Question]]
+) -> list[str]:
+    """Return for each kind of damaged cell a count and an example, if the questions are about one database."""
+    names = {question.database for each in files.values() for question in each}
+    if len(names) != 1 or (own is None and settings.agent.tool == "mcp"):
+        return []
+    name = names.pop()
+    tables = read_database(own if own and name is None else task.source_of(settings, name), task.schema).tables
+    columns = {f"{table}.{column}": rows.cells(column) for table, rows in tables.items() for column in rows.columns}
+    found = suspicious_cells(columns)
+    counted = (f"{what}: {len(cells)}, such as {min(cells, key=len)[:_CELL_CHARS]}" for what, cells in found.items())
+    return ["\n  ".join(["Suspicious cells of the database", *counted])] if found else []
 
 
 def _without_evidence(checked: Iterable[CheckedQuestion]) -> Counter[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,18 @@ def test_a_file_is_described_with_all_that_a_run_needs_of_it(
     } == {label: cells for label, (cells, *_) in rows.items()}
     assert all(len(line) <= 80 for line in printed.splitlines())
     assert "not medical advice" in printed
+
+
+def test_damaged_cells_of_the_database_are_counted_with_an_example(
+    db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(db)) as connection, connection:
+        connection.execute("UPDATE drugs_info SET storage = 'cool&nbsp;&amp; dry' WHERE id IN (1, 2)")
+        connection.execute("UPDATE disease SET prognosis = 'n/a' WHERE id = 1")
+    assert checked(written(tmp_path / "mine.jsonl", *ALL), "--db", db) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "HTML: 2, such as drugs_info.storage: cool&nbsp;&amp; dry" in printed
+    assert "texts that mean an empty cell: 1, such as disease.prognosis: n/a" in printed
 
 
 def test_what_is_wrong_is_listed_with_examples_and_ends_with_2(

@@ -1,46 +1,22 @@
-"""Turn a record of a source into a row of one of the two tables, by a mapping file.
-
-A mapping file is TOML, with a section for each table:
-
-    separator = "; "                # between the parts of a cell; default "；"
-
-    [drugs_info]
-    from = "products"               # the source's table, if it has several
-    when = ["Brand", "Generic"]     # only records with one of these fields; default: all
-    med_name = ["Brand", "Generic"] # the name: the first of these fields with a text
-    indication = "Uses"             # another column: a field, or several, one after the other
-    labelled = ["description"]      # columns in which the name of its field precedes each part
-"""
+"""Turn a record of a source into a row of one of the two tables, by a mapping file: docs/data.md has an example."""
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from html import unescape
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
-from sql_agent.tasks.medical.importers.sources import Rejected, SourceRecord
+from sql_agent.tasks.cells import texts_of, unreadable
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
+from sql_agent.tasks.sources import Rejected, SourceRecord
 
 _MAPPINGS = Path(__file__).parent / "mappings"
 _EXAMPLE = "docs/data.md has an example"
-# Cells that count as empty. Not 无 ("none"), which answers a question about contraindications.
-_EMPTY = frozenset({"n/a", "-", "--", "–", "—", "none", "null", "nan", "空", "无数据", "暂无数据"})
-_ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]\w*);", re.IGNORECASE)  # with ";": "&copy=2" in a URL is text
-_INLINE = frozenset({"a", "b", "em", "font", "i", "small", "span", "strong", "sub", "sup", "u"})  # inside a word
-# Only known tags: "<b and a>" in "a<b and a>c" is text.
-_TAG = re.compile(
-    rf"</?({'|'.join(sorted(_INLINE))}|blockquote|br|center|div|h[1-6]|hr|img|li|ol|p|pre|table|tbody|td|th|thead|tr|ul)"
-    r"(?:\s+[\w:-]+\s*=[^<>]*)?\s*/?>",
-    re.IGNORECASE,
-)
 # Columns that are never imported: the row's number, and when it was written.
 NOT_READ = frozenset({"id", "created_at", "create_at", "update_at"})
 
@@ -149,7 +125,7 @@ class TableMapping(BaseModel):
         table, values = self.tables[name], dict[str, str]()
         for column, fields in table.columns.items():
             try:
-                parts = [(field, text) for field in fields for text in _texts(record.get(field))]
+                parts = [(field, text) for field in fields for text in texts_of(record.get(field))]
             except TypeError as error:
                 return Rejected(record.place, f"{column} is not a text", str(error))
             if not parts:
@@ -169,28 +145,6 @@ def _problem(name: str, values: Mapping[str, str], table: _Table) -> str | None:
     if column not in values:
         return f"no {column}: {', '.join(table.columns[column])} is empty"
     for column, text in values.items():
-        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        if unreadable(text):
             return f"{column} contains bytes that are not UTF-8 text"
     return "it has a name and nothing else" if len(values) == 1 else None
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts of a field: none, one, or those of a list. Raises TypeError for a value of another type."""
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
-    elif value is not None:
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "surrogateescape")
-        if not isinstance(value, str | int | float):
-            raise TypeError(f"a {type(value).__name__} is not a text")
-        text = _plain(str(value))
-        if text and text.casefold() not in _EMPTY:
-            yield text
-
-
-def _plain(text: str) -> str:
-    """Return `text` without HTML entities and tags, with single spaces: "a&#39;s<br/>b" becomes "a's b"."""
-    text = _ENTITY.sub(lambda match: unescape(match[0]), text)
-    text = _TAG.sub(lambda match: "" if match[1].lower() in _INLINE else " ", text)
-    return " ".join(text.split())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from sql_agent.database.mysql.connection import connect_to
 from sql_agent.database.schema import quoted
 from sql_agent.errors import DataError
 from sql_agent.tasks.medical.importers.mapping import NOT_READ, MedicalRow, TableMapping
-from sql_agent.tasks.medical.importers.sources import Records, Rejected
 from sql_agent.tasks.medical.server_copy import server_table_sql
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES, create_table_sql
+from sql_agent.tasks.sources import Records, Rejected, by_reason, write_rejected
 
 
 @dataclass
@@ -42,13 +41,6 @@ class ImportReport:
     fields: dict[str, None] = field(default_factory=dict)
     repeated: dict[str, list[str]] = field(default_factory=dict)
 
-    def by_reason(self) -> dict[str, list[str]]:
-        """Return the places of the rejected records by reason, the most common reason first."""
-        places: dict[str, list[str]] = {}
-        for record in self.rejected:
-            places.setdefault(record.reason, []).append(record.place)
-        return dict(sorted(places.items(), key=lambda item: -len(item[1])))
-
 
 def import_records(records: Records, mapping: TableMapping, database: Source, rejected: Path) -> ImportReport:
     """Add the rows of `records` to `database`: all rows or, on an error, none. Missing tables are created.
@@ -59,16 +51,18 @@ def import_records(records: Records, mapping: TableMapping, database: Source, re
     report = ImportReport()
     rows = _rows(records, mapping, report)
     if not rows:
-        reasons = "; ".join(f"{len(places)} times: {reason}" for reason, places in list(report.by_reason().items())[:3])
+        reasons = "; ".join(
+            f"{len(places)} times: {reason}" for reason, places in list(by_reason(report.rejected).items())[:3]
+        )
         known = f"; the source has the fields {', '.join(report.fields)}" if report.fields else ""
         raise DataError(
             f"no row could be imported ({reasons or 'the source is empty'}){known}",
-            hint="map fields to columns with --mapping FILE: docs/data.md",
+            hint="without --db and --mapping, the command proposes a mapping of fields to columns",
         )
     try:
         with _transaction(database, rows) as (cursor, mark):
             _insert(rows, cursor, mark, report)
-            _write_rejected(report.rejected, rejected)
+            write_rejected(report.rejected, rejected)
     except (OSError, sqlite3.Error, pymysql.Error) as error:
         hint = "check --db, --rejected and the permission to write there"
         raise DataError(f"cannot write {database} or {rejected}: {message_of(error)}", hint=hint) from error
@@ -172,9 +166,3 @@ def _last_id(cursor: Any, table: str) -> int:
     if not isinstance(last, int | None):
         raise DataError(f"the column id of {table} contains {last!r}, not a number", hint="import into other tables")
     return last or 0
-
-
-def _write_rejected(rejected: Sequence[Rejected], path: Path) -> None:
-    lines = (json.dumps(asdict(record), ensure_ascii=False) + "\n" for record in rejected)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")

@@ -144,7 +144,10 @@ def test_every_source_line_is_a_row_or_is_rejected_and_a_second_source_adds_to_t
         ("none.csv", "Brand,Uses\nA,fever\n", "the source has the fields Brand, Uses"),
         ("x.json", "[]", "results"),
         ("x.db", "no database", "not a database"),
-        ("x.xlsx", "", "unknown file format"),
+        ("x.xls", "", "unknown file format"),
+        ("x.xlsx", "no workbook", "cannot read"),
+        ("x.parquet", "no parquet", "cannot read"),
+        ("twice.csv", "med_name,form,form\nIron,a,b\n", "several columns 'form'"),
         ("x.pkl", b"\x80\x04broken", "cannot read"),
     ],
 )
