@@ -179,12 +179,10 @@ def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
         outputs = tuple(output.column for output in draft.statement.outputs)
         tested = tuple((test.column, test.operator) for test in draft.statement.where)
         about = (draft.task_type, draft.statement.table, outputs, tested)
-        few_answers = draft.task_type in {"yes_no", "unanswerable", "count"}
+        same = seen[draft.task_type, draft.facts]
+        again = same // 40 if draft.task_type in {"yes_no", "unanswerable"} else 5 * same
         seen[about] += 1
         seen[draft.task_type, draft.facts] += 1
-        again = (
-            seen[draft.task_type, draft.facts] // 40 if few_answers else 5 * (seen[draft.task_type, draft.facts] - 1)
-        )
         ranked.append((max(seen[about], again), place, draft))
     return [draft for _, _, draft in sorted(ranked, key=lambda item: item[:2])]
 
