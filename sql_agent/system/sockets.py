@@ -34,7 +34,7 @@ def bind(host: str, port: int = 0) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise TrainingError(f"port {port} is taken: {error.strerror}", hint="choose another port") from None
         raise TrainingError(
-            f"cannot listen at {host}:{port}: {error.strerror}", hint="choose another address"
+            f"cannot listen at {host}:{port}: {error.strerror}", hint="choose an IPv4 address of this machine"
         ) from None
     return sock
 

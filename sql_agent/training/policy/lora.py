@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ def add_adapters(model: Any, rank: int) -> Any:
     from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
 
     adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    return get_peft_model(model, adapters)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")  # peft asks by the old name
+        return get_peft_model(model, adapters)
 
 
 def merged_copy(adapters: Any) -> Any:
