@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,8 @@ _PART_SHARE = 0.4  # of those: how many search a part of the name at once, where
 _SAID_SHARE = 0.5  # of the searches that use an everyday word, where there is one
 _KNOWN_SHARE = 0.4  # of those: how many search the database's own word at once
 _BOTH_SHARE = 0.12  # of the questions about one cell that read a second column
+# A value that ends as the sentence goes on: "contraindicated in what is contraindicated".
+_STUTTER = re.compile(r"([\u3400-\u9fff]{2,4})\1|\b([a-z]{4,}) \2\b")
 
 
 class Asker:
@@ -60,7 +63,7 @@ class Asker:
         """Return the question of a draft; None, and the reason in `refused`, where a check fails."""
         said, route = self._said(draft) if not self._plain else ({}, None)
         text = draft.wording.say(self._chosen, held_out=held_out, **said)
-        if text in self._texts:
+        if text in self._texts or _STUTTER.search(text):
             return None
         if not said and not self._plain:
             route = self._detours.around(draft, text)

@@ -27,7 +27,7 @@ _LONGEST_ANSWER = 250  # characters of a whole cell
 _WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
 _SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
 _MOST_OF_A_COLUMN = 40  # conditions, and one more for each `_ROWS_EACH` rows
-_ROWS_EACH = 20
+_ROWS_EACH = 10
 _MOST_SEARCHED = 60  # words or items of a column that are searched for, and again one more for some rows
 _PROSE_CHARS = 20  # a shorter text is a value of its own, such as an address
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
@@ -300,7 +300,7 @@ class Catalog:
         cells = [row.values[name] for row in self.rows[table] if row.values[name] is not None]
         found: Iterable[Condition] = ()
         if column.kind == "category":
-            found = equal(name, cells)
+            found = (each for each in equal(name, cells) if not re.search(r"[;；，。]", each.value))
         elif column.kind == "flag" and not is_verb(column.label):
             found = true(name, cells)
         elif column.kind == "list":

@@ -137,7 +137,8 @@ class Claim(Record):
     yes, no       words in a cell that decide; a cell with words of both decides nothing
     unclear       words in a cell about which no question is asked
     ignored       longer words that contain one of the others with another meaning
-    silent        whether cells without any of the words mean no, because the question is what is written there
+    silent        whether cells without any of the words mean no, because the question is what is written there; the
+                  first of `columns` must be filled
     """
 
     columns: tuple[str, ...] = Field(min_length=1)

@@ -44,7 +44,8 @@ class OtherNames:
             for row in rows:
                 texts = ((row.values.get(column), find) for column, find in naming.aliases.items())
                 for alias in (alias for text, find in texts if isinstance(text, str) for alias in find(text)):
-                    self._aliases.setdefault(row.key, []).append(alias)
+                    if alias.isascii() == row.name.isascii():  # few people say a Chinese name in English
+                        self._aliases.setdefault(row.key, []).append(alias)
                     yield alias, names[comparable(row.name)]
             for alias, name in called_otherwise(names, naming):
                 self._aliases.setdefault(by_key[comparable(name.text)].key, []).append(alias)

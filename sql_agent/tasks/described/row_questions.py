@@ -116,11 +116,14 @@ class RowQuestions(Drafting):
         decided = decide(claim, texts.values(), item)
         if decided is None:
             return None
-        opposite = bool(claim.ask_not) and decided != wanted
-        wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
+        opposite = decided != wanted
         deciding = [c for c, text in texts.items() if any(word in text for word in (*claim.yes, *claim.no))]
+        # Without the first column nothing can be said of what is not written.
+        if (opposite and not claim.ask_not) or not (deciding or texts[claim.columns[0]]):
+            return None
+        wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
         columns = deciding[:1] or [column for column, text in texts.items() if text]
-        return self._about_row("yes_no", wording, row, columns, self._yes(is_true=decided != opposite))
+        return self._about_row("yes_no", wording, row, columns, self._yes(is_true=wanted))
 
     def _yes(self, *, is_true: bool) -> list[str]:
         return [self._words["yes" if is_true else "no"]]
