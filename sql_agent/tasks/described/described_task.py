@@ -52,7 +52,8 @@ def described_task(path: Path) -> Task:
         return _prompt("describe", description, opened)
 
     labels = {
-        name: {of: column.label for of, column in table.columns.items()} for name, table in description.tables.items()
+        name: {of: column.meaning or column.label for of, column in table.columns.items()}
+        for name, table in description.tables.items()
     }
     task = Task(
         name=path.stem,
