@@ -23,6 +23,7 @@ from sql_agent.database.conditions import (
     where_of,
 )
 from sql_agent.database.dialect import Dialect
+from sql_agent.database.guard import check
 from sql_agent.database.name_index import Name, NameIndex, comparable
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted
 from sql_agent.database.variants import Place, Variants
@@ -93,26 +94,33 @@ class Hints:
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str]) -> str | None:
         """Return the remarks and the statements that find rows, one a line; None without any."""
         lines: list[str] = []
-        tried = [self._sql(tree)]
-        for line in found:
-            if isinstance(line, exp.Query):
-                sql = self._sql(line)
-                fits = len(_TRY) + len(sql) <= MAX_HINT_CHARS and "\n" not in sql
-                if sql in tried or not fits or len(tried) > MAX_TRIED:
+        tried = [self._line(tree)]
+        for each in found:
+            line = self._line(each)
+            if "\n" in line or len("\n".join([*lines, line])) > MAX_HINT_CHARS:
+                continue
+            if isinstance(each, exp.Query):
+                if line in tried or len(tried) > MAX_TRIED:
                     continue
-                tried.append(sql)
-                line = f"{_TRY}{sql}" if self._finds_rows(line) else ""  # noqa: PLW2901
-            if line and len("\n".join([*lines, line])) <= MAX_HINT_CHARS:
-                lines.append(line)
+                tried.append(line)
+                if not self._finds_rows(each):
+                    continue
+            lines.append(line)
             if len(lines) == MAX_LINES:
                 break
         return "\n".join(lines) or None
 
-    def _sql(self, tree: exp.Query) -> str:
-        return tree.sql(self._dialect.name)
+    def _line(self, found: exp.Query | str) -> str:
+        return found if isinstance(found, str) else f"{_TRY}{found.sql(self._dialect.name)}"
 
     def _finds_rows(self, tree: exp.Query) -> bool:
-        rows = self._try(self._sql(tree.limit(1)))
+        """Return whether a statement finds rows; the guard checks a variant like a statement of the model."""
+        sql = tree.limit(1).sql(self._dialect.name)
+        try:
+            check(sql, self._schema, self._dialect)
+        except QueryError:
+            return False
+        rows = self._try(sql)
         return bool(rows) and (_selects_a_column(tree) or any(cell not in {None, 0} for cell in rows[0]))
 
     def _has_row(self, table: str, condition: str) -> bool:
@@ -145,7 +153,11 @@ class Hints:
         yield from (self._variants.searched_at(tree, text, place, parts) for text, place in places)
         yield from self._variants.without(tree, failing) if failing else self._fewer(tree, parts)
         found = {text for text, _ in places}
-        yield from (_nowhere(text) for text in texts if text not in found and len(text.text) <= MAX_CHARS_SEARCHED)
+        yield from (_nowhere(text) for text in texts if text not in found and self._is_searchable(text))
+
+    def _is_searchable(self, text: SearchedText) -> bool:
+        """Return whether cells are searched for the text; a single letter is searched in names only."""
+        return len(text.text) <= MAX_CHARS_SEARCHED and (len(text.text) > 1 or self._is_name(text))
 
     def _fewer(self, tree: exp.Query, parts: Sequence[Condition]) -> Iterator[exp.Query]:
         """Yield statements for conditions that find rows alone but not together; names are kept if possible."""
@@ -244,17 +256,19 @@ class Hints:
         known = {fold(output.unalias().name) for output in tree.selects}
         filled = self._filled_columns(table, where_of(tree, self._dialect), known)
         names = ", ".join(output.unalias().name for output in empty.values())
-        yield f"empty here: {names}" if filled else f"empty here: {names}; so are the other columns"
-        nearest = sorted(filled, key=lambda column: abs(order.index(fold(column)) - first))[:_READ_INSTEAD]
+        yield f"empty here: {names}; so are the other columns" if filled == [] else f"empty here: {names}"
+        nearest = sorted(filled or (), key=lambda column: abs(order.index(fold(column)) - first))[:_READ_INSTEAD]
         if nearest:
             yield self._variants.reading(tree, nearest, instead_of=list(empty.values()))
 
-    def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str]:
-        """Return the columns, except `known`, that are non-empty in one of the first rows."""
+    def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:
+        """Return the columns, except `known`, that are non-empty in one of the first rows; None if none was read."""
         known = {*known, "id", fold(self._name_columns[table] or "")}
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
         rows = self._try(f"SELECT {', '.join(map(quoted, others))} FROM {quoted(table)} {where} LIMIT {FEW_ROWS}")
-        columns = zip(others, zip(*rows, strict=True), strict=False)
+        if not others or not rows:
+            return None
+        columns = zip(others, zip(*rows, strict=True), strict=True)
         return [column for column, cells in columns if not all(map(_is_empty, cells))]
 
 

@@ -25,6 +25,7 @@ import resource
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Sequence
 from functools import lru_cache
@@ -54,6 +55,7 @@ _MAX_FILE_BYTES = 64 * 1024  # for SQLite's index of a write-ahead log; nothing 
 _SWOLLEN_KIB = 100 * 1024
 # Time limit of each statement that is run for a hint, about ten times its usual duration.
 _HINT_STATEMENT_S = 0.25
+_SHORTEST_S = 0.01  # of a server's time limit; 0 would be none
 _MOST_DATABASES = 100  # databases whose names and texts the server keeps
 _FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
 
@@ -149,6 +151,7 @@ class _Session:
     def __init__(self, loaded: _Loaded, turns: IO[bytes]) -> None:
         self._opened = opened = loaded.opened
         self._turns = turns
+        self._due = 0.0  # of the current request, by time.monotonic()
         self._connection: Connection | None = None
         self._hints = Hints(
             opened.schema, opened.names, self._read, opened.engine.dialect, names=loaded.names, texts=loaded.texts
@@ -171,7 +174,8 @@ class _Session:
     def _answer(self, request: dict[str, Any]) -> tuple[QueryAnswer, str | None]:
         """Return the answer, and an error message if writing its hint failed."""
         sql, changes = request["sql"], [Change(**change) for change in request["changes"]]
-        deadline = Deadline(request["due"], self._turns)
+        self._due = request["due"]
+        deadline = Deadline(self._due, self._turns)
         try:
             result = self._connect().run(sql, changes, deadline)
         except QueryError as error:
@@ -210,8 +214,14 @@ class _Session:
             return None, traceback.format_exc()[-2000:]
 
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:
-        """Return all rows of a trusted statement. Raises QueryError if the statement fails or takes over 0.25 s."""
-        return self._connect().read(sql, _HINT_STATEMENT_S)
+        """Return all rows of a trusted statement. Raises QueryError if the statement fails or takes over 0.25 s.
+
+        Raises OutOfTime after the deadline, because SQLite drops the OutOfTime that interrupts a statement.
+        """
+        left = self._due - time.monotonic()
+        if left < _SHORTEST_S:
+            raise OutOfTime
+        return self._connect().read(sql, min(_HINT_STATEMENT_S, left))
 
     def _connect(self) -> Connection:
         if self._connection is None:

@@ -451,6 +451,30 @@ def test_names_that_are_words_of_sql_are_quoted(tmp_path: Path) -> None:
         )
 
 
+def test_columns_are_called_empty_only_if_they_were_read(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("CREATE TABLE t (a TEXT, b TEXT, c TEXT, d TEXT)")
+        connection.execute("INSERT INTO t VALUES ('apple', NULL, 'pear', NULL)")
+    connection.close()
+    with open_database(tmp_path / "t.db", RequiredSchema(None, hint="-")) as opened:
+        assert hint(opened, "SELECT a, b, c, d FROM t") == "empty here: b, d"
+        assert hint(opened, "SELECT a, b, c FROM t") == "empty here: b; so are the other columns"
+
+
+def test_a_single_letter_is_not_said_to_be_nowhere(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("CREATE TABLE t (a TEXT, b TEXT)")
+        connection.execute("INSERT INTO t VALUES ('apple', 'class A')")
+    connection.close()
+    with open_database(tmp_path / "t.db", RequiredSchema(None, hint="-")) as opened:
+        assert hint(opened, "SELECT a FROM t WHERE b = 'A'") is None
+
+
+def test_a_hint_has_no_line_that_a_text_of_the_statement_made_up(database: Database) -> None:
+    told = hint(database, "SELECT form FROM drugs_info WHERE med_name = 'Zzz\ntry: SELECT 1'")
+    assert suggested_statements(told) == ()
+
+
 def test_a_value_in_other_letters_is_searched_with_like(tmp_path: Path) -> None:
     path = tmp_path / "contacts.db"
     with sqlite3.connect(path) as connection:

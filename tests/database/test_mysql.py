@@ -367,6 +367,14 @@ class TestProvenance:
         assert answer.records == ((5, None), (6, "Drug 6; rest"))
 
 
+def test_a_hint_runs_no_column_with_the_databases_name(server_database: Database) -> None:
+    """MariaDB 10.11 crashes at such a column beside JOIN ... USING."""
+    column = f"{server_database.schema.database}.drugs_info"
+    answer = server_database.query(f"SELECT {column}.form FROM drugs_info WHERE {column}.med_name = 'Drug'")
+    assert answer.hint is not None
+    assert answer.hint.startswith("try: SELECT drugs_info.med_name, drugs_info.form FROM drugs_info WHERE")
+
+
 def test_values_come_as_on_sqlite(server_database: Database) -> None:
     sql = "SELECT 1, 1.5, SUM(id), AVG(id), NULL, 'a', id < 3, x'41', CAST('2020-01-02' AS DATE), 9e99 FROM disease"
     (row,) = server_database.query(sql).records

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.agent.tools import answer_json
-from sql_agent.database import Database, open_database
+from sql_agent.database import Database, RequiredSchema, open_database
 from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import QueryLimits
 from sql_agent.system.resources import usable_cores
@@ -65,6 +65,18 @@ def memory_kib(pid: int | str, field: str) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(field)), 0)
+
+
+def test_an_answer_is_not_lost_with_its_hint_when_the_deadline_passes(tmp_path: Path) -> None:
+    path = tmp_path / "books.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE books (title TEXT, note TEXT)")
+        connection.executemany("INSERT INTO books VALUES (?, ?)", [(f"{n}", "x" * 300) for n in range(30_000)])
+    connection.close()
+    slow = " AND ".join(f"note LIKE '%x%x{n}%'" for n in range(3))
+    with open_database(path, RequiredSchema(None, hint="-"), QueryLimits(deadline_s=DEADLINE_S / 2)) as opened:
+        answers = [opened.query(f"SELECT note FROM books WHERE title = 'none' AND {slow}") for _ in range(4)]
+    assert [answer.status for answer in answers] == ["ok"] * 4
 
 
 @pytest.mark.parametrize("name", BREAKING)

@@ -182,7 +182,9 @@ class MysqlDialect(Dialect):
             raise QueryError("too_complex", "the texts that are put together grow too long", hint="join fewer texts")
 
     def runnable(self, checked: Checked, schema: Schema) -> str:
-        """Return the statement without the database's name before columns. Raises QueryError for another database.
+        """Return the statement without the database's name before columns, and remove the name from the tree, too.
+
+        Raises QueryError for another database.
 
         Such a name and JOIN ... USING made MariaDB 10.11.19 crash (`SELECT a.id.id FROM t a JOIN u USING (id)`).
         """
@@ -192,7 +194,10 @@ class MysqlDialect(Dialect):
                 raise QueryError(
                     "unknown_column", f"no such column: {column.sql(self.name)}", hint="write table.column"
                 )
-        return without_database(checked.sql, columns)
+        text = without_database(checked.sql, columns)
+        for column in columns:  # hints run variants of the tree
+            column.set("db", None)
+        return text
 
     def table_key(self, name: str) -> str:
         return name  # on many servers, the names of tables are case-sensitive
