@@ -85,8 +85,11 @@ def _nvidia_smi(query: str, *options: str) -> list[str]:
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
-    shown = subprocess.run(  # noqa: S603
-        [command, f"--query-gpu={query}", "--format=csv,noheader,nounits", *options],
-        capture_output=True, text=True, check=False, timeout=20,
-    )  # fmt: skip
+    try:
+        shown = subprocess.run(  # noqa: S603
+            [command, f"--query-gpu={query}", "--format=csv,noheader,nounits", *options],
+            capture_output=True, text=True, check=False, timeout=20,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):  # a damaged driver makes it hang
+        return []
     return shown.stdout.splitlines() if shown.returncode == 0 else []

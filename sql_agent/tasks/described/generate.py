@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from sql_agent.database import Source, open_database
 from sql_agent.database.schema import quoted
+from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import DataError
 from sql_agent.questions.question_files import write_splits
 from sql_agent.questions.rewrite_checks import TaskChecks
@@ -93,7 +94,7 @@ def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
         return
     with TemporaryDirectory() as folder:
         copy = Path(folder) / source.name
-        with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(copy)) as target:
+        with closing(read_only_connection(source)) as opened, closing(sqlite3.connect(copy)) as target:
             try:
                 opened.backup(target)
                 for name, table in description.tables.items():

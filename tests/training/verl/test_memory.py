@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
+from sql_agent.system.resources import gpu_memory
 from sql_agent.training.verl import memory_plan
 from sql_agent.training.verl.config import defaults, verl_options
 from sql_agent.training.verl.memory import GB, MemoryPlan
@@ -130,3 +132,12 @@ def test_a_model_of_unknown_sizes_gets_the_smallest_passes(tmp_path: Path, card:
     (folder / "config.json").write_text(text.replace("{", '{"num_experts": 64, ', 1))
     plan = plan_memory(load_settings([f"model={folder}"], defaults=defaults("spider")))
     assert (plan.tokens, plan.checkpointing, plan.phases) == (6144, True, {})
+
+
+def test_a_damaged_driver_costs_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("nvidia-smi", 20)
+
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr("subprocess.run", hang)
+    assert gpu_memory() is None
