@@ -19,7 +19,7 @@ from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import Source, open_database
 from sql_agent.errors import ConfigError
-from sql_agent.questions.question_writer import QuestionWriter, Rewriting
+from sql_agent.questions.question_writer import MOST_WORDINGS, QuestionWriter, Rewriting
 from sql_agent.questions.rewrite_checks import Half, TaskChecks, UsedTexts, kept_texts
 from sql_agent.questions.teacher import ProgressLog, TeacherRun
 from sql_agent.reward.factory import teacher_client
@@ -36,8 +36,8 @@ _DESCRIPTION = """\
 Make train, val and test questions about a database. Each has gold SQL, which
 was run, the answer, and evidence: the cells that contain the answer. With
 --writer llm the model TEACHER_MODEL rewords them; a new text is used only if
-the teacher, given the text and the rows, gives the reference answer. After an
-interrupt the same command continues."""
+the teacher, given only the text and the tables, writes a statement that finds
+the reference answer. After an interrupt the same command continues."""
 
 _EXAMPLES = """\
   sql-agent data questions --db var/sample_en.db
@@ -45,6 +45,7 @@ _EXAMPLES = """\
   sql-agent data questions --db /data/medical.db --style template --out formal
   sql-agent data questions --task shop.toml
   sql-agent data questions --db my.db --writer llm --writer-share 0.5
+  sql-agent data questions --task shop.toml --writer llm --wordings 3
 """
 
 _LOG_NAME = "rewritten.jsonl"
@@ -72,6 +73,9 @@ def add_questions(commands: Commands) -> None:
                         "stay as they are)")  # fmt: skip
     parser.add_argument("--writer-share", type=_share, metavar="SHARE", help="share of the questions to reword, above "
                         "0 and up to 1 (default: 1)")  # fmt: skip
+    parser.add_argument("--wordings", type=int, choices=range(1, MOST_WORDINGS + 1), metavar="N", help="new texts of a "
+                        f"question, by different people, 1 to {MOST_WORDINGS}; those after the first are further "
+                        "training questions (default: 1)")  # fmt: skip
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -148,8 +152,9 @@ def _rewriting(
     the teacher cannot be asked. The next call skips the questions already logged in `folder`.
     """
     if arguments.writer is None:
-        if arguments.writer_share is not None:
-            raise ConfigError("--writer-share needs a writer", hint="add --writer llm")
+        for flag, value in (("--writer-share", arguments.writer_share), ("--wordings", arguments.wordings)):
+            if value is not None:
+                raise ConfigError(f"{flag} needs a writer", hint="add --writer llm")
         return None
     settings = load_settings()
     client = teacher_client(settings.judge, TeacherSettings())
@@ -160,7 +165,10 @@ def _rewriting(
         log = ProgressLog(folder / _LOG_NAME, Rewriting)
         used = UsedTexts(question.question for questions in made.values() for question in questions)
         with open_database(source, task.schema, PATIENT) as opened:
-            writer = QuestionWriter(client, opened, task.schema.names, task.words, checks, used)
+            tables = {lang: task.describe(lang, opened, settings) for lang in get_args(Lang)}
+            writer = QuestionWriter(
+                client, opened, arguments.wordings or 1, tables, task.schema.names, task.words, checks, used
+            )
             return _rewrite(made, chosen, writer, log, settings=settings, ui=ui)
 
     return rewrite
@@ -171,18 +179,20 @@ def _rewrite(
 ) -> Made:
     """Return `made` with the `chosen` questions reworded, and print a report."""
     left: dict[Half, list[Question]] = {half: [] for half in _PASSES}
+    several = {question.id for question in chosen["train"]}
     for half, splits in _PASSES.items():
         for question in (question for split in splits for question in chosen[split]):
             entry = log.find(question, writer.digest(question, half))
             if entry is None:
                 left[half].append(question)
-            elif entry.problem is None:
-                writer.used.add(entry.text, kept_texts(question), half)
+            else:
+                for text in entry.texts:
+                    writer.used.add(text, kept_texts(question), half)
     ids = {question.id for questions in chosen.values() for question in questions}
     say_done(len(ids & log.entries.keys()), len(ids), log.path, ui)
 
     async def ask(half: Half, question: Question) -> Usage:
-        entry, usage = await writer.rewrite(question, half)
+        entry, usage = await writer.rewrite(question, half, writer.wordings if question.id in several else 1)
         log.add(entry)
         return usage
 
@@ -196,20 +206,31 @@ def _rewrite(
         finally:
             entries = {number: entry for number, entry in log.entries.items() if number in ids}
             _report_rewriting(list(entries.values()), run, log.path, ui)
-    texts = {number: entry.text for number, entry in entries.items() if entry.problem is None}
     return {
-        split: [q.model_copy(update={"question": texts[q.id]}) if q.id in texts else q for q in questions]
+        split: [each for q in questions for each in _reworded(q, entries.get(q.id))]
         for split, questions in made.items()
     }
 
 
+def _reworded(question: Question, entry: Rewriting | None) -> list[Question]:
+    """Return a question with each of its new texts, or as it is without any."""
+    first, *more = (entry.texts if entry else []) or [question.question]
+    further = [
+        question.model_copy(update={"id": f"{question.id}-{number}", "question": text})
+        for number, text in enumerate(more, 2)
+    ]
+    return [question.model_copy(update={"question": first}), *further]
+
+
 def _report_rewriting(entries: Sequence[Rewriting], run: TeacherRun, path: Path, ui: Ui) -> None:
     """Print how many questions were reworded, and why others keep their wording."""
-    problems = [entry.problem.reason for entry in entries if entry.problem]
-    ui.say(f"{len(entries) - len(problems)} of {len(entries)} reworded questions are used; {path} lists them all")
+    tried = [each for entry in entries for each in entry.tried]
+    problems = Counter(each.problem.reason for each in tried if each.problem)
+    ui.say(f"{len(tried) - problems.total()} of {len(tried)} new wordings are used; {path} lists them all")
     if problems:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in Counter(problems).most_common())
-        ui.say(f"  {len(problems)} keep their wording, because of: {reasons}")
+        ui.say(f"  {problems.total()} are not, because of: {', '.join(f'{r} {n}' for r, n in problems.most_common())}")
+    if kept := sum(not entry.texts for entry in entries):
+        ui.say(f"  {kept} of {len(entries)} questions keep their wording")
     if run.failed:
         ui.say(f"  {len(run.failed)} keep their wording, because the teacher failed; the same command asks again")
         say_some((f"  {number}: {error}" for number, error in run.failed.items()), ui)

@@ -1,7 +1,8 @@
-"""Have a teacher model reword a question as a person would ask it, and prove that the meaning is unchanged.
+"""Have a teacher model reword a question as a person would ask it, and check by execution that the meaning is the same.
 
-A new wording is used if it passes the checks of `rewrite_checks.py` and the proof: the teacher, given only this wording
-and the rows of the gold SQL, gives an answer with full marks from the judge "facts".
+A new wording is used if it passes the checks of `rewrite_checks.py`, and if the teacher, given only this wording and
+the tables, writes a statement whose rows earn full marks from the judge "facts": it reads the evidence, and its rows
+give the reference.
 """
 
 from __future__ import annotations
@@ -9,61 +10,99 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from sql_agent.database import Database, Naming
-from sql_agent.database.conditions import conditions, only_table, where_of
-from sql_agent.database.guard import parse
-from sql_agent.database.schema import fold
+from sql_agent.database.provenance import judge_case
 from sql_agent.errors import JudgeError
-from sql_agent.questions.question_check import gold_calls
 from sql_agent.questions.rewrite_checks import Half, Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
 from sql_agent.questions.teacher import Entry, digest_of, prompt_file
-from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.reward.judges.prompt_parts import json_string, render
-from sql_agent.schemas import Lang, QueryAnswer, QueryCall, Question, Record, Usage
+from sql_agent.reward.judges.reply import Form
+from sql_agent.schemas import Lang, QueryCall, Question, Record, Usage, facts_of
 
 _FULL_MARKS = 1.0 - 1e-9
-_NO_WHOLE_ROWS = ("group", "having", "limit", "offset", "distinct")  # a statement with one of these stays unchanged
-_REPAIR = 'That is not a JSON object of the form {{"{field}": "…"}}. Reply with it and nothing else.'
+MOST_WORDINGS = 5  # there are six voices for the split test
+_MOST_STATEMENTS = 2  # the second one follows an error or a hint
+_REPAIR = "That is not a JSON object of the form {form}. Reply with it and nothing else."
 
 
-# The JSON schemas of these two, docstrings included, are part of the requests.
-class NewText(Record):
-    """Holds the teacher's reply to the first request."""
+# The JSON schemas of these three, docstrings included, are part of the requests.
+class NewTexts(Record):
+    """Holds the questions."""
 
-    question: str
+    questions: tuple[str, ...]
+
+
+class GivenStatement(Record):
+    """Holds the statement, or an empty text where no table has what is asked for."""
+
+    sql: str
 
 
 class GivenAnswer(Record):
-    """Holds the teacher's reply to the second request."""
+    """Holds the answer."""
 
     answer: str
 
 
-class Rewriting(Entry):
-    """A log entry: the original text, the new text, and why the new text was rejected, if so."""
+class TriedText(Record):
+    """A new text, and why it was rejected, if so."""
 
-    original: str
     text: str
     problem: Problem | None = None
+
+
+class Rewriting(Entry):
+    """A log entry: the original text and the new texts."""
+
+    original: str
+    tried: tuple[TriedText, ...]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts that can be used."""
+        return [each.text for each in self.tried if each.problem is None]
+
+
+@dataclass
+class _Requests:
+    """The requests about one question, and their cost."""
+
+    client: JudgeClient
+    usage: Usage
+
+    async def ask(
+        self, prompt: str, form: type[Form], shown: str, accepts: Callable[[Form], bool] = lambda _: True
+    ) -> Form:
+        """Return the reply as an object of `form`, which is `shown` to a model that replied with something else."""
+        try:
+            reply, spent = await self.client.ask(prompt, form, repair=_REPAIR.format(form=shown), accepts=accepts)
+        except JudgeError as error:
+            error.usage = self.usage + (error.usage or Usage())
+            raise
+        self.usage += spent
+        return reply
 
 
 @dataclass(frozen=True)
 class QuestionWriter:
     """Rewords questions about one database.
 
-    `namings` are the name columns and aliases of each table. `words` and `checks` belong to the task. `used` collects
-    the accepted texts.
+    `wordings` is how many texts are requested for a question, MOST_WORDINGS at most. `tables` describe the database to
+    the teacher, by language. `namings` are the name columns and aliases of each table. `words` and
+    `checks` belong to the task. `used` collects the accepted texts.
     """
 
     client: JudgeClient
     database: Database
+    wordings: int
+    tables: Mapping[Lang, str]
     namings: Mapping[str, Naming]
     words: Mapping[Lang, Words]
     checks: TaskChecks
@@ -74,117 +113,122 @@ class QuestionWriter:
         return FactsJudge(self.words)
 
     def digest(self, question: Question, half: Half) -> str:
-        return digest_of(self.client.model, question, _writing_prompt(question, half))
+        prompt = self._writing_prompt(question, half)
+        return digest_of(self.client.model, question.model_dump_json(), prompt, self.tables[question.lang])
 
-    async def rewrite(self, question: Question, half: Half) -> tuple[Rewriting, Usage]:
-        """Request a new text, then an answer that proves its meaning; return the log entry and the cost.
+    async def rewrite(self, question: Question, half: Half, most: int) -> tuple[Rewriting, Usage]:
+        """Request new texts, then a statement for each that shows its meaning; return the log entry and the cost.
 
-        A text that passes the checks without a model is added to `used`. Raises JudgeError when the teacher is
-        unavailable, refuses, or does not reply with the requested JSON.
+        At most `most` texts are accepted; once they are, the others are not checked. A text that passes the checks
+        without a model is added to `used`. Raises JudgeError when the teacher is unavailable, refuses, or does not
+        reply with the requested JSON.
         """
-        text, problem, usage = await self._rewrite(question, half)
-        digest = self.digest(question, half)
-        entry = Rewriting(id=question.id, digest=digest, original=question.question, text=text, problem=problem)
-        return entry, usage
-
-    async def _rewrite(self, question: Question, half: Half) -> tuple[str, Problem | None, Usage]:
-        calls = await self.database.in_thread(gold_calls, question, self.database)
-        if wrong := next((call.answer for call in calls if call.answer.error or call.answer.truncated), None):
-            return "", Problem("rows", wrong.error.message if wrong.error else "too many rows"), Usage()
-        reply, usage = await self.client.ask(
-            _writing_prompt(question, half),
-            NewText,
-            repair=_REPAIR.format(field="question"),
+        requests, tried = _Requests(self.client, Usage()), list[TriedText]()
+        prompt = self._writing_prompt(question, half)
+        reply = await requests.ask(
+            prompt, NewTexts, '{"questions": ["…"]}', lambda reply: len(reply.questions) == self.wordings
         )
-        text, kept = reply.question.strip(), kept_texts(question)
-        reader = Reader(self.words[question.lang])
-        problem = cheap_problem(question, text, reader, self.checks) or self.used.problem(text, kept, half)
-        if problem:
-            return text, problem, usage
-        self.used.add(text, kept, half)
-        rewritten = question.model_copy(update={"question": text})
-        refused = reader.is_refusal(question.answer)
-        rows = await self.database.in_thread(whole_rows, calls, self.database, self.namings, unanswerable=refused)
-        try:
-            given, spent = await self.client.ask(
-                self._answering_prompt(rewritten, rows),
-                GivenAnswer,
-                repair=_REPAIR.format(field="answer"),
-            )
-        except JudgeError as error:
-            error.usage = usage + (error.usage or Usage())
-            raise
-        return text, await self._proof_problem(rewritten, given.answer, calls), usage + spent
+        for text in map(str.strip, reply.questions):
+            tried.append(TriedText(text=text, problem=await self._problem(question, text, half, requests)))
+            if sum(each.problem is None for each in tried) == most:
+                break
+        digest = self.digest(question, half)
+        entry = Rewriting(id=question.id, digest=digest, original=question.question, tried=tuple(tried))
+        return entry, requests.usage
 
-    def _answering_prompt(self, question: Question, rows: Sequence[str]) -> str:
-        """Return the prompt of the second request: the text and the rows, without reference and gold SQL."""
+    async def _problem(self, question: Question, text: str, half: Half, requests: _Requests) -> Problem | None:
+        reader, kept = Reader(self.words[question.lang]), kept_texts(question)
+        problem = cheap_problem(question, text, reader, self.checks) or self.used.problem(text, kept, half)
+        if problem is not None:
+            return problem
+        self.used.add(text, kept, half)
+        return await self._meaning_problem(question.model_copy(update={"question": text}), reader, requests)
+
+    async def _meaning_problem(self, question: Question, reader: Reader, requests: _Requests) -> Problem | None:
+        """Return why the teacher's statement for a text does not give the reference, or None."""
+        calls = await self._look_up(question, requests)
+        if calls and (error := calls[-1].answer.error):
+            return _answered_otherwise(calls, error.message)
+        found = calls[-1] if calls and _finds_something(calls[-1]) else None
+        if reader.is_refusal(question.answer):
+            answer = await self._read_off(question, found, requests) if found else question.answer
+            return None if reader.is_refusal(answer) else _answered_otherwise(calls, answer)
+        if found is None:
+            return _answered_otherwise(calls, "no rows")
+        answer = await self._read_off(question, found, requests)
+        case = await self.database.in_thread(judge_case, question, answer, calls, self.database, self.namings, reader)
+        verdict = await self._judge.grade(case)
+        return (
+            None if verdict.score >= _FULL_MARKS else _answered_otherwise(calls, f"{answer[:120]!r}: {verdict.reason}")
+        )
+
+    async def _look_up(self, question: Question, requests: _Requests) -> list[QueryCall]:
+        """Run the teacher's statement, and a second one where the first one fails or the database gives a hint."""
+        calls: list[QueryCall] = []
+        while len(calls) < _MOST_STATEMENTS:
+            values = {
+                "tables": self.tables[question.lang],
+                "dialect": self.database.dialect.title,
+                "before": "\n".join(map(_line, calls)) or "[]",
+                "question": json_string(question.question),
+            }
+            reply = await requests.ask(
+                render(prompt_file(f"statement.{question.lang}.txt"), values), GivenStatement, '{"sql": "…"}'
+            )
+            if not reply.sql.strip():
+                break
+            answer = await self.database.in_thread(self.database.query, reply.sql)
+            calls.append(QueryCall(sql=reply.sql, answer=answer, seconds=0.0))
+            if not answer.hint and not answer.error:
+                break
+        return calls
+
+    async def _read_off(self, question: Question, found: QueryCall, requests: _Requests) -> str:
+        """Return the answer that rows give: their cells where these are the reference, else what the teacher says."""
+        cells = [str(cell) for record in found.answer.records for cell in record if cell is not None]
+        if question.enough is None and sorted(cells) == sorted(facts_of(question.answer)):
+            return question.answer
         values = {
             "refusal": self.words[question.lang].refusals[0],
-            "rows": "\n".join(rows) or "[]",
+            "rows": "\n".join(_rows(found)),
             "question": json_string(question.question),
         }
-        return render(prompt_file(f"answer.{question.lang}.txt"), values)
+        prompt = render(prompt_file(f"answer.{question.lang}.txt"), values)
+        return (await requests.ask(prompt, GivenAnswer, '{"answer": "…"}')).answer
 
-    async def _proof_problem(self, question: Question, answer: str, calls: tuple[QueryCall, ...]) -> Problem | None:
-        """Return why `answer` does not earn full marks, or None. All evidence counts as read."""
-        case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=question.evidence or None)
-        verdict = await self._judge.grade(case)
-        if verdict.score >= _FULL_MARKS:
-            return None
-        return Problem("answered otherwise", f"{answer[:120]!r}: {verdict.reason}")
-
-
-def _writing_prompt(question: Question, half: Half) -> str:
-    kept = kept_texts(question)
-    values = {
-        "voice": _voice(question, half),
-        "kept": "\n".join(map(json_string, kept)) or "[]",
-        "question": json_string(question.question),
-    }
-    return render(prompt_file(f"rewrite.{question.lang}.txt"), values)
+    def _writing_prompt(self, question: Question, half: Half) -> str:
+        kept = kept_texts(question)
+        values = {
+            "voices": "\n".join(_voices(question, half, self.wordings)),
+            "kept": "\n".join(map(json_string, kept)) or "[]",
+            "question": json_string(question.question),
+        }
+        return render(prompt_file(f"rewrite.{question.lang}.txt"), values)
 
 
-def _voice(question: Question, half: Half) -> str:
-    """Return a persona chosen by the question's id, because a model at temperature 0 always invents the same one."""
+def _voices(question: Question, half: Half, count: int) -> list[str]:
+    """Return personas chosen by the question's id, because a model at temperature 0 always invents the same ones."""
     voices = tomllib.loads(prompt_file("voices.toml"))[question.lang][half]
-    number = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8], "big")
-    return str(voices[number % len(voices)])
+    first = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8], "big")
+    return [voices[(first + place) % len(voices)] for place in range(count)]
 
 
-def whole_rows(
-    calls: tuple[QueryCall, ...], database: Database, namings: Mapping[str, Naming], *, unanswerable: bool
-) -> list[str]:
-    """Return the distinct rows of the gold statements as JSON objects, if possible with all columns of the table.
-
-    With all columns, only the question's text determines which column is meant. A count becomes the counted rows. The
-    result of a join, of a GROUP BY, or with whole rows beyond the limits of `database` stays unchanged. The gold SQL of
-    an `unanswerable` question finds nothing; then the row with the name in the statement is returned.
-    """
-    lines = []
-    for call in calls:
-        whole = _whole_statement(call.sql, database, namings, unanswerable=unanswerable)
-        answer = database.query(whole) if whole else call.answer
-        lines += list(_lines(call.answer if answer.error or answer.truncated else answer))
-    return list(dict.fromkeys(lines))
+def _finds_something(call: QueryCall) -> bool:
+    return any(cell is not None for record in call.answer.records for cell in record)
 
 
-def _whole_statement(sql: str, database: Database, namings: Mapping[str, Naming], *, unanswerable: bool) -> str | None:
-    tree = parse(sql, database.dialect)
-    table = only_table(tree, database.schema)
-    if table is None or any(tree.args.get(part) for part in _NO_WHOLE_ROWS):
-        return None
-    where = where_of(tree, database.dialect)
-    if unanswerable:
-        column = fold(namings[table].column)
-        by_name = [
-            c.sql
-            for c in conditions(tree, database.schema, database.dialect)
-            if any(t.column == column for t in c.texts)
-        ]
-        where = f"WHERE {' AND '.join(f'({condition})' for condition in by_name)}" if by_name else where
-    return f"SELECT * FROM {table} {where}"
+def _rows(call: QueryCall) -> list[str]:
+    """Return the rows of a result as JSON objects."""
+    columns = call.answer.columns
+    return [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in call.answer.records]
 
 
-def _lines(answer: QueryAnswer) -> Iterator[str]:
-    for record in answer.records:
-        yield json.dumps(dict(zip(answer.columns, record, strict=True)), ensure_ascii=False)
+def _line(call: QueryCall) -> str:
+    """Return a statement and what came of it, as one JSON object."""
+    answer = call.answer
+    said = {"error": answer.error.message} if answer.error else {"rows": answer.count, "hint": answer.hint}
+    return json.dumps({"sql": call.sql, **said}, ensure_ascii=False)
+
+
+def _answered_otherwise(calls: Sequence[QueryCall], what: str) -> Problem:
+    return Problem("answered otherwise", "; ".join((*(call.sql for call in calls), what)))

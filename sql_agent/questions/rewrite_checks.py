@@ -26,7 +26,6 @@ Reason = Literal[
     "task",
     "twice",
     "shared wording",
-    "rows",
     "answered otherwise",
 ]
 

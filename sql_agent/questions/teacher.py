@@ -35,7 +35,7 @@ _MAX_SOURCE_CHARS = 4000  # of all texts to quote from in one request
 
 
 class Entry(Record):
-    """Base of a log entry: the question's id, and a digest of question, prompt and teacher model."""
+    """Base of a log entry: the id of what was asked, and a digest of question, prompt and teacher model."""
 
     id: str
     digest: str
@@ -47,6 +47,7 @@ class _WithId(Protocol):
 
 
 AnyEntry = TypeVar("AnyEntry", bound=_WithId)
+_Asked = TypeVar("_Asked", bound=_WithId)
 
 
 class ProgressLog(Generic[AnyEntry]):
@@ -72,12 +73,12 @@ class ProgressLog(Generic[AnyEntry]):
                 raise DataError(f"{path}, line {number}: {what}", hint="delete the file to start again") from None
             self.entries[entry.id] = entry
 
-    def find(self, question: Question, digest: str) -> AnyEntry | None:
-        """Return the entry of `question`, or None. Raises ConfigError for an entry with a different digest."""
-        entry = self.entries.get(question.id)
+    def find(self, asked: _WithId, digest: str) -> AnyEntry | None:
+        """Return the entry of what is `asked`, or None. Raises ConfigError for an entry with a different digest."""
+        entry = self.entries.get(asked.id)
         if isinstance(entry, Entry) and entry.digest != digest:
             raise ConfigError(
-                f"{self.path} belongs to other questions, prompts or another teacher model: the entry of question "
+                f"{self.path} belongs to other questions, prompts or another teacher model: the entry of "
                 f"{entry.id} differs from the current request",
                 hint="repeat the earlier command, choose another place with --out, or delete the file",
             )
@@ -99,8 +100,8 @@ class TeacherRun:
     failed: dict[str, JudgeError] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
 
-    async def ask_each(self, questions: Sequence[Question], ask: Callable[[Question], Awaitable[Usage]]) -> None:
-        """Call `ask` for each question. `ask` must log the reply and return the cost.
+    async def ask_each(self, questions: Sequence[_Asked], ask: Callable[[_Asked], Awaitable[Usage]]) -> None:
+        """Call `ask` for each question, or table. `ask` must log the reply and return the cost.
 
         A question with a refused request or a truncated reply is added to `failed`. After any other error no further
         request is sent; once the running requests have ended, the first such error is raised.
@@ -129,9 +130,9 @@ class TeacherRun:
             raise stopped[0]
 
 
-def digest_of(model: str, question: Question, prompt: str) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of model, question and prompt."""
-    return hashlib.sha256("\0".join((model, question.model_dump_json(), prompt)).encode()).hexdigest()[:16]
+def digest_of(model: str, *asked: str) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of the model and what it is asked."""
+    return hashlib.sha256("\0".join((model, *asked)).encode()).hexdigest()[:16]
 
 
 @cache
@@ -164,7 +165,7 @@ async def decide(question: Question, client: JudgeClient, rubric: str) -> tuple[
 
 
 def decision_digest(question: Question, client: JudgeClient, rubric: str) -> str:
-    return digest_of(client.model, question, _decision_prompt(question, rubric))
+    return digest_of(client.model, question.model_dump_json(), _decision_prompt(question, rubric))
 
 
 def _decision_prompt(question: Question, rubric: str) -> str:

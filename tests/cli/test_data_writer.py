@@ -29,18 +29,27 @@ def question_in(prompt: str) -> str:
 
 
 def writes(prompt: str) -> bool:
-    """Whether a prompt asks for a new text, not for an answer."""
-    return "who asks: " in prompt or "提问的人：" in prompt
+    """Whether a prompt asks for a new text."""
+    return "ways of writing, one a line:" in prompt or "写法，每行一种：" in prompt
+
+
+def looks_up(prompt: str) -> bool:
+    """Whether a prompt asks for a statement."""
+    return "statements before, one JSON object a line:" in prompt or "之前的语句，每行一个 JSON 对象：" in prompt
 
 
 class Teacher:
-    """Puts `PREFIX` before each question, or what `words` makes of it, and answers what it knows as the reference."""
+    """Puts `PREFIX` before each question, or what `words` makes of it, and writes the gold statement that answers it.
+
+    Where the rows are not the reference, it says the reference.
+    """
 
     def __init__(self, server: Server, questions: list[Question]) -> None:
         self.server = server
         self.known = {question.question: question for question in questions}
         self.words: Callable[[Question], str] = lambda question: PREFIX[question.lang] + question.question
-        self.answers: dict[str, str] = {}  # by the text before
+        self.statements: dict[str, str] = {}  # by the text before
+        self.several: tuple[str, ...] = ("",)  # what begins each of the new texts of a question
         self.stops_after: int | None = None  # replies
         self.refuses: str | None = None  # to write about the question with this text
         server.plays = self.plays
@@ -50,9 +59,12 @@ class Teacher:
             return 401
         text = question_in(prompt)
         if writes(prompt):
-            return json.dumps({"question": self.words(self.known[text])}, ensure_ascii=False)
-        before = next(q for q in self.known.values() if self.words(q) == text)
-        return json.dumps({"answer": self.answers.get(before.question, before.full_answer)}, ensure_ascii=False)
+            new = self.words(self.known[text])
+            return json.dumps({"questions": [start + new for start in self.several]}, ensure_ascii=False)
+        before = next(q for q in self.known.values() for start in self.several if start + self.words(q) == text)
+        if looks_up(prompt):
+            return json.dumps({"sql": self.statements.get(before.question, before.statements[-1])}, ensure_ascii=False)
+        return json.dumps({"answer": before.full_answer}, ensure_ascii=False)
 
     @property
     def prompts(self) -> list[str]:
@@ -125,22 +137,24 @@ def test_good_rewrites_are_used_and_all_but_the_text_stays(
         for split, questions in case.plain.items()
     }
     assert case.made() == expected
-    count = len(case.all)
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"{count} of {count} reworded questions are used" in printed
-    assert f"Cost: {2 * count} requests, {200 * count} + {20 * count} tokens" in printed
+    assert f"{len(case.all)} of {len(case.all)} new wordings are used" in printed
+    asked = len(case.teacher.prompts)
+    assert f"Cost: {asked} requests, {100 * asked} + {10 * asked} tokens" in printed
+    assert sum(map(writes, case.teacher.prompts)) == len(case.all)
 
 
-def test_the_proof_is_given_the_text_and_whole_rows_but_neither_reference_nor_sql(case: Case) -> None:
+def test_the_teacher_writes_its_statement_from_the_text_and_the_tables_alone(case: Case) -> None:
     assert case.rewrite() == 0
     asked = case.one("part")
-    prompt = next(p for p in case.teacher.prompts if not writes(p) and question_in(p) == PREFIX["en"] + asked.question)
-    assert "SELECT" not in prompt
-    whole = {"drugs_info": ("mechanism_action", "dosage"), "disease": ("treatment", "cause")}[asked.evidence[0].table]
-    assert all(f'"{column}": ' in prompt for column in whole), "other columns could be taken too"
-    lacking = next(q for q in case.all if q.task_type == "unanswerable" and "SELECT * " in (q.sql or ""))
-    prompt = next(p for p in case.teacher.prompts if question_in(p) == PREFIX["en"] + lacking.question)
-    assert '"treatment": ' in prompt or '"dosage": ' in prompt, "the row is there, and does not hold it"
+    prompts = [p for p in case.teacher.prompts if question_in(p) == PREFIX["en"] + asked.question]
+    statement, answer = prompts
+    assert "drugs_info(" in statement and "mechanism_action" in statement
+    for shown in (asked.statements[0], *(item.quote for item in asked.evidence)):
+        assert shown not in statement
+    assert json.dumps(asked.evidence[0].quote)[1:-1] in answer, "the cell that the statement found"
+    plain = case.one("search")
+    assert len([p for p in case.teacher.prompts if question_in(p) == PREFIX["en"] + plain.question]) == 1
 
 
 def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_keeps_the_wording(
@@ -157,16 +171,55 @@ def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_k
         return PREFIX["en"] + question.question
 
     case.teacher.words = words
-    case.teacher.answers[other.question] = "Oral"
+    case.teacher.statements[other.question] = "SELECT COUNT(*) FROM disease"
     assert case.rewrite() == 0
     texts = case.texts()
     assert {q.id: texts[q.id] for q in (drug, shown, other)} == {q.id: q.question for q in (drug, shown, other)}
     assert sum(text.startswith(PREFIX["en"]) for text in texts.values()) == len(texts) - 3
     printed = " ".join(capsys.readouterr().out.split())
-    assert "3 keep their wording, because of:" in printed
+    assert "3 are not, because of:" in printed
+    assert f"3 of {len(case.all)} questions keep their wording" in printed
     assert all(f"{reason} 1" in printed for reason in ("name", "answer shown", "answered otherwise"))
     cheap = [p for p in case.teacher.prompts if question_in(p) in {words(drug), words(shown)}]
     assert cheap == [], "what the cheap checks refuse is not asked about"
+
+
+def test_an_error_or_a_hint_leads_to_a_second_statement(case: Case) -> None:
+    failing, empty = case.one("lookup"), case.one("search")
+    case.teacher.statements = {
+        failing.question: "SELECT nothing FROM drugs_info",
+        empty.question: "SELECT med_name FROM drugs_info WHERE med_name = 'Ibuprofn'",
+    }
+    plays = case.teacher.plays
+
+    def corrects(prompt: str) -> str | int:
+        question = next((q for q in (failing, empty) if question_in(prompt) == PREFIX["en"] + q.question), None)
+        if question is not None and '"sql": "SELECT' in prompt:
+            return json.dumps({"sql": question.sql})
+        return plays(prompt)
+
+    case.teacher.server.plays = corrects
+    assert case.rewrite() == 0
+    again = {question_in(p): p for p in case.teacher.prompts if '"sql": "SELECT' in p}
+    said = [again[PREFIX["en"] + question.question] for question in (failing, empty)]
+    assert '"error": ' in said[0] and '"hint": ' in said[1]
+    texts = case.texts()
+    assert {texts[q.id] for q in (failing, empty)} == {PREFIX["en"] + q.question for q in (failing, empty)}
+
+
+def test_further_wordings_are_further_training_questions(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    case.teacher.several = ("", "tell me. ", "ok so. ")
+    assert case.rewrite("--wordings", 3) == 0
+    made = case.made()
+    assert [len(made[split]) for split in SPLITS] == [
+        3 * len(case.plain["train"]), len(case.plain["val"]), len(case.plain["test"])
+    ]  # fmt: skip
+    first, second, third = made["train"][:3]
+    assert second == first.model_copy(update={"id": f"{first.id}-2", "question": f"tell me. {first.question}"})
+    assert third.id == f"{first.id}-3"
+    prompt = next(p for p in case.teacher.prompts if writes(p))
+    ways = prompt.partition("one a line:\n")[2].partition("\nkeep")[0].splitlines()
+    assert len(set(ways)) == 3
 
 
 def test_the_test_split_shares_no_wording_with_the_others(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,16 +294,16 @@ def test_a_question_that_the_teacher_refuses_is_counted_and_asked_again_by_the_n
     case.teacher.server.plays = plays
     assert case.rewrite() == 0
     assert case.texts()[refused.id] == PREFIX["en"] + refused.question
-    assert len(case.teacher.prompts) == before + 2
+    assert 2 <= len(case.teacher.prompts) - before <= 3
 
 
 def test_a_share_is_rewritten_and_a_larger_one_asks_only_for_the_rest(case: Case) -> None:
     assert case.rewrite("--writer-share", 0.5) == 0
     half = {key for key, text in case.texts().items() if text.startswith(PREFIX["en"])}
     assert len(half) == sum(round(len(questions) / 2) for questions in case.plain.values())
-    assert len(case.teacher.prompts) == 2 * len(half)
+    assert sum(map(writes, case.teacher.prompts)) == len(half)
     assert case.rewrite() == 0
-    assert len(case.teacher.prompts) == 2 * len(case.all)
+    assert sum(map(writes, case.teacher.prompts)) == len(case.all)
 
 
 def test_options_and_files_that_do_not_fit_together_end_with_code_2(
@@ -258,6 +311,8 @@ def test_options_and_files_that_do_not_fit_together_end_with_code_2(
 ) -> None:
     assert case.run("--out", case.out, "--writer-share", 0.5) == 2
     assert "add --writer llm" in capsys.readouterr().err
+    assert case.run("--out", case.out, "--wordings", 2) == 2
+    assert "--wordings needs a writer" in capsys.readouterr().err
     assert case.rewrite("--writer-share", 0.2) == 0
     asked = len(case.teacher.prompts)
     assert case.rewrite("--seed", 1) == 2

@@ -1,22 +1,15 @@
-"""A rewritten question holds what is asked about, gives nothing away, and is proved on whole rows."""
+"""A rewritten question holds what is asked about, gives nothing away, and is no wording of the other half."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sql_agent.database import open_database
-from sql_agent.questions.question_check import gold_calls
-from sql_agent.questions.question_writer import whole_rows
 from sql_agent.questions.rewrite_checks import Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
 from sql_agent.reward.judges.items import Reader
-from sql_agent.schemas import Evidence, QueryLimits, Question
+from sql_agent.schemas import Evidence, Question
 from sql_agent.tasks.medical.medical_task import WORDS
-from sql_agent.tasks.medical.tables import SCHEMA
-from tests.support.small_database import make_database
 
 NAMES = ("Iron", "Ibuprofen", "Aspirin", "Gout")
 ANYTHING = TaskChecks(lambda text: [n for n in NAMES if n.casefold() in text.casefold()], lambda question: None)
@@ -84,31 +77,3 @@ def test_no_text_comes_twice_and_no_wording_in_both_halves() -> None:
     assert other is not None
     assert other.reason == "shared wording"
     assert used.problem("Aspirin, what for?", ("Aspirin",), "test") is None
-
-
-def rows(sql: str, path: Path, *, unanswerable: bool = False, limits: QueryLimits | None = None) -> list[str]:
-    question = COUNT.model_copy(update={"sql": sql})
-    with open_database(path, SCHEMA, limits) as database:
-        return whole_rows(gold_calls(question, database), database, SCHEMA.names, unanswerable=unanswerable)
-
-
-def test_rows_are_shown_whole_where_they_are_of_one_table_and_fit(tmp_path: Path) -> None:
-    path = make_database(tmp_path / "small.db")
-    one = rows("SELECT form FROM drugs_info WHERE med_name = 'Drug'; SELECT form FROM drugs_info WHERE id = 2", path)
-    assert len(one) == 1
-    assert '"med_name": "Drug 2"' in one[0]
-    assert '"indication": "Disease 2; 头痛"' in one[0]
-    counted = rows("SELECT COUNT(*) FROM drugs_info WHERE indication LIKE '%Disease 7;%'", path)
-    assert [f'"med_name": "Drug {number}"' in row for number, row in zip((7, 57, 107, 157), counted, strict=True)]
-    joined = "SELECT d.form FROM disease s JOIN drugs_info d ON d.id = s.id WHERE s.id = 2"
-    assert rows(joined, path) == ['{"form": "syrup"}']
-    many = "SELECT med_name FROM drugs_info WHERE id < 5"
-    assert rows(many, path, limits=QueryLimits(max_chars=250)) == [f'{{"med_name": "Drug {n}"}}' for n in range(1, 5)]
-
-
-def test_of_a_question_without_answer_the_row_that_it_names_is_shown(tmp_path: Path) -> None:
-    path = make_database(tmp_path / "small.db")
-    lacking = "SELECT overview FROM disease WHERE disease_name = 'Disease 3' AND overview LIKE '%price%'"
-    (shown,) = rows(lacking, path, unanswerable=True)
-    assert '"treatment": "Drug 3; rest"' in shown
-    assert rows("SELECT overview FROM disease WHERE disease_name = 'Disease 999'", path, unanswerable=True) == []
