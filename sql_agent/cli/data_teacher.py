@@ -168,10 +168,10 @@ def asking(title: str, total: int, settings: Settings, ui: Ui) -> Iterator[Teach
             ui.say(f"Cost: {run.usage.described}")
 
 
-def say_done(done: int, total: int, path: Path, ui: Ui) -> None:
-    """Print how many questions earlier calls have done, if any."""
+def say_done(done: int, total: int, path: Path, ui: Ui, what: str = "questions") -> None:
+    """Print how many questions, or others, earlier calls have done, if any."""
     if done:
-        ui.say(f"{done} of {total} questions are in {path} already")
+        ui.say(f"{done} of {total} {what} are in {path} already")
 
 
 def say_some(lines: Iterable[str], ui: Ui) -> None:

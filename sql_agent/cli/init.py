@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 from sql_agent.cli.command import DATABASE, database, help_text
+from sql_agent.cli.data_teacher import asking, say_done, say_some
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.settings import load_settings
 from sql_agent.errors import DataError
+from sql_agent.questions.teacher import ProgressLog
+from sql_agent.reward.factory import teacher_client
 from sql_agent.runs.console import Ui
-from sql_agent.schemas import Lang
-from sql_agent.tasks.described.description import as_toml, read_description
+from sql_agent.schemas import Lang, Usage
+from sql_agent.tasks.described.description import Description, as_toml, read_description
 from sql_agent.tasks.described.guess import guess_description
-from sql_agent.tasks.described.table_rows import read_database
+from sql_agent.tasks.described.proposal import LEAST_TOKENS, Part, Proposed, parts_of, propose, with_proposals
+from sql_agent.tasks.described.table_rows import DatabaseRows, read_database
 
 _DESCRIPTION = """\
 Read schema, keys and values of a database, and write NAME.toml: its tables,
 which column names a row, the kind of each column, the links between tables, and
 ways to ask for each column. Each guess that matters is printed with what it
-follows from. Correct the file, then train on it with --task NAME.toml."""
+follows from. Where TEACHER_MODEL is set, this model proposes labels, units and
+wordings; it sees up to five short values of each column. After an interrupt the
+same command continues. Correct the file, then train on it with --task NAME.toml."""
 
 _EXAMPLES = """
   sql-agent init shop.db
@@ -42,7 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if out.exists():
         raise DataError(f"{out} exists already", hint="remove it, or name another file with --out")
     path = _relative(source, out) if isinstance(source, Path) else None
-    description = guess_description(read_database(source), path, arguments.lang, ui.say)
+    rows = read_database(source)
+    description = guess_description(rows, path, arguments.lang, ui.say)
+    if TeacherSettings().model:
+        description = _proposed(description, rows, out.with_suffix(".proposals.jsonl"), ui)
+    else:
+        ui.say("No TEACHER_MODEL is set: labels and wordings are the plain guesses")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(as_toml(description), encoding="utf-8")
@@ -55,6 +69,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         ui.say("The database is on a server: set DATABASE_URL, because the file contains no address")
     ui.say(f"Correct it, then: sql-agent train --task {out} --ci-fast")
     return 0
+
+
+def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: Ui) -> Description:
+    """Return the description with what the teacher proposes, and print how much of it is used.
+
+    Raises JudgeError when the teacher cannot be asked. The next call skips the tables already logged at `log_path`.
+    """
+    settings, parts = load_settings(), list(parts_of(description, rows))
+    limits = settings.judge.model_copy(update={"max_tokens": max(settings.judge.max_tokens, LEAST_TOKENS)})
+    client = teacher_client(limits, TeacherSettings())
+    ui.say(f"{client.model} proposes labels and wordings; it sees up to five short values of each column")
+    log = ProgressLog(log_path, Proposed)
+    left = [part for part in parts if log.find(part, part.digest(client)) is None]
+    say_done(len(parts) - len(left), len(parts), log_path, ui, "requests")
+
+    async def ask(part: Part) -> Usage:
+        entry, usage = await propose(part, client)
+        log.add(entry)
+        return usage
+
+    with asking("Asking for labels and wordings", len(left), settings, ui) as run:
+        asyncio.run(run.ask_each(left, ask))
+    replies = [(part, log.entries[part.id].proposal) for part in parts if part.id in log.entries]
+    description, used, dropped = with_proposals(description, replies)
+    ui.say(f"Used: {used['labels']} labels, plurals and units, {used['wordings']} wordings; {log_path} lists them all")
+    if dropped:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.most_common())
+        ui.say(f"  {dropped.total()} proposals are not used: {reasons}")
+    if run.failed:
+        ui.say(f"  {len(run.failed)} requests failed, so their columns have the plain guesses:")
+        say_some((f"  {name}: {error}" for name, error in run.failed.items()), ui)
+    return description
 
 
 def _relative(database_path: Path, out: Path) -> str:

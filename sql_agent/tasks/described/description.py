@@ -28,6 +28,7 @@ _HEAD = """\
 # links          "table.column" that refers to "table.column"; contains: the first is a text with names of the second
 # docs/any_database.md lists the further wordings that a person can add.
 """
+_SLOT = re.compile(r"\{([^{}]*)\}")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -231,6 +232,16 @@ class Description(Record):
                 if table not in self.tables or column not in self.tables[table].columns:
                     raise ValueError(f"a link names {table}.{column}, which is not described")
         return self
+
+
+def slots_of(key: str) -> tuple[str, ...]:
+    """Return the slots of each wording in a column's list `key`."""
+    return _SLOTS[key]
+
+
+def slots_in(wording: str) -> list[str]:
+    """Return the slots that a wording has, in order."""
+    return _SLOT.findall(wording)
 
 
 def _check(wordings: Wordings, key: str, slots: tuple[str, ...]) -> None:
