@@ -19,7 +19,7 @@ from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang, Usage
 from sql_agent.tasks.described.description import Description, as_toml, read_description
 from sql_agent.tasks.described.guess import guess_description
-from sql_agent.tasks.described.proposal import LEAST_TOKENS, Part, Proposed, parts_of, propose, with_proposals
+from sql_agent.tasks.described.proposal import LEAST_TOKENS, Proposed, TablePart, parts_of, propose, with_proposals
 from sql_agent.tasks.described.table_rows import DatabaseRows, read_database
 
 _DESCRIPTION = """\
@@ -84,7 +84,7 @@ def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: 
     left = [part for part in parts if log.find(part, part.digest(client)) is None]
     say_done(len(parts) - len(left), len(parts), log_path, ui, "requests")
 
-    async def ask(part: Part) -> Usage:
+    async def ask(part: TablePart) -> Usage:
         entry, usage = await propose(part, client)
         log.add(entry)
         return usage

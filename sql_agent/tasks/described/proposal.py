@@ -58,7 +58,7 @@ class Proposed(Entry):
     proposal: TableProposal
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """Columns of a table that one request is about, and the request."""
 
     id: str
@@ -70,7 +70,7 @@ class Part(NamedTuple):
         return digest_of(client.model, self.prompt)
 
 
-def parts_of(description: Description, database: DatabaseRows) -> Iterator[Part]:
+def parts_of(description: Description, database: DatabaseRows) -> Iterator[TablePart]:
     """Yield the parts of all tables that have columns to ask about."""
     template = files("sql_agent.tasks.described").joinpath("prompts", f"propose.{description.lang}.txt")
     for name, table in description.tables.items():
@@ -83,17 +83,17 @@ def parts_of(description: Description, database: DatabaseRows) -> Iterator[Part]
                 "columns": "\n".join(lines),
             }
             prompt = render(template.read_text(encoding="utf-8"), values)
-            yield Part(f"{name} {start // _MOST_COLUMNS + 1}", name, shown, prompt)
+            yield TablePart(f"{name} {start // _MOST_COLUMNS + 1}", name, shown, prompt)
 
 
-async def propose(part: Part, client: JudgeClient) -> tuple[Proposed, Usage]:
+async def propose(part: TablePart, client: JudgeClient) -> tuple[Proposed, Usage]:
     """Ask the teacher for labels and wordings; return the log entry and the cost. Raises JudgeError."""
     proposal, usage = await client.ask(part.prompt, TableProposal, repair=_AGAIN)
     return Proposed(id=part.id, digest=part.digest(client), proposal=proposal), usage
 
 
 def with_proposals(
-    description: Description, proposals: Sequence[tuple[Part, TableProposal]]
+    description: Description, proposals: Sequence[tuple[TablePart, TableProposal]]
 ) -> tuple[Description, Counter[str], Counter[str]]:
     """Return the description with the usable proposals, how many are used by kind, and how many not by reason."""
     merging = _Merging(description.lang, Counter(), Counter())
