@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sql_agent.agent.demonstration_thoughts import answer_thought, query_thoughts, refusal_thought
 from sql_agent.agent.mistakes import mistakes
-from sql_agent.agent.thoughts import answer_thought, query_thoughts, refusal_thought
 from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings

@@ -121,7 +121,7 @@ def _run_filter(arguments: argparse.Namespace) -> int:
 
 
 def _run_facts(arguments: argparse.Namespace) -> int:
-    """Turn prose references into facts and return 0. Raises JudgeError when the teacher cannot be asked."""
+    """Turn reference answers in prose into facts, and return 0. Raises JudgeError when the teacher cannot be asked."""
     ui, settings, out = Ui(wraps=True), load_settings(flags=flag_settings(arguments)), arguments.out
     _check_out(out, arguments.file, ".jsonl")
     task = load_task(settings.task)

@@ -57,7 +57,7 @@ _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "
 
 @dataclass(frozen=True)
 class Entry:
-    """A setting, or an environment variable, whose `type` and `default` are ""."""
+    """A setting or an environment variable. For an environment variable, `type` and `default` are ""."""
 
     name: str
     type: str

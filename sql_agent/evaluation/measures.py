@@ -122,7 +122,7 @@ def _refused_where(*, answerable: bool) -> Callable[[RolloutRecord, Readers], fl
 
 
 def _grounded(record: RolloutRecord, readers: Readers) -> float | None:
-    """Return 1.0 if the queries read all evidence, else 0.0; None for no evidence, no answer or a refusal."""
+    """Return 1.0 if the queries read all evidence, else 0.0; None without evidence or answer, and for a refusal."""
     if record.evidence_read is None or not record.answer or _refuses(record.answer, record, readers):
         return None
     return float(len(record.evidence_read) == len(record.question.evidence))

@@ -113,7 +113,7 @@ def _answer(store: StoreAddress, path: str, *, data: bytes | None = None) -> byt
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.UNAUTHORIZED:
             raise ConfigError(
-                f"the store at {address} requires {'another' if store.token else 'a'} token",
+                f"the token for the store at {address} is {'wrong' if store.token else 'missing'}",
                 hint="set STORE_TOKEN, in the environment or .env, to that of the terminal that serves it",
             ) from None
         if error.code in _UNKNOWN_PATH:

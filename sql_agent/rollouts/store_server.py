@@ -97,7 +97,7 @@ class FrequentRequests:
             await self._store.update_rollout(attempt.rollout_id, status="failed", metadata=metadata)
 
     async def _report_ended(self, _body: bytes) -> bytes:
-        """Return the rollouts that ended since the last request; wait at most one second for one."""
+        """Return the rollouts that ended since the last request; if none did, wait up to a second for the next."""
         self._store.on_end = self._note_end  # not earlier, because in a run's own store the algorithm sets `on_end`
         with suppress(TimeoutError):
             await asyncio.wait_for(self._has_ended.wait(), _WAIT_S)

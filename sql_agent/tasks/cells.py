@@ -94,7 +94,7 @@ def _is_mojibake(text: str) -> bool:
 
 
 def _is_mixed_list(text: str) -> bool:
-    """Return whether `text` is one long line of short items, with two separators that each occur three times."""
+    """Return whether `text` is one long line of short items with two separators, each used three times or more."""
     if len(text) < _LONG_LINE or "\n" in text or "。" in text or ". " in text:
         return False
     separators = _SEPARATOR.findall(text)

@@ -194,7 +194,7 @@ class Drafting:
         return {**much, **labels, **slots}
 
     def _most_slots(self, column: Column) -> dict[str, str]:
-        """Return the slots of a superlative: "the highest price", but "the most beds" for a column that counts."""
+        """Return the words of a superlative: "the highest price", or "the most beds" if the column is a count."""
         if not column.counts:
             return self._slots(column)
         words = {"max": self._words["max_count"], "min": self._words["min_count"]}

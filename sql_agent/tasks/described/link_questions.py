@@ -78,7 +78,7 @@ class LinkQuestions(Drafting):
         return self._shuffled([(link, *pair) for link in links for pair in self._catalog.linked(link) if pair[0].named])
 
     def linked_rows(self) -> Iterator[Draft]:
-        """Yield questions which rows, or how many, refer to a named row, and to which row most rows refer."""
+        """Yield questions that ask which rows, or how many, refer to a named row, and to which row most rows refer."""
         for link in self._links():
             referring: dict[Row, list[Row]] = {}
             for row, (target, *_) in self._catalog.linked(link) if not link.contains else ():

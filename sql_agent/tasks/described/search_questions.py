@@ -20,11 +20,11 @@ class SearchQuestions(Drafting):
     """Yields drafts about the rows of one table, in random order."""
 
     def search(self) -> Iterator[Draft]:
-        """Yield questions which rows have a value, an item of a list, or a word in a text."""
+        """Yield questions that ask which rows have a value, an item of a list, or a word in a text."""
         yield from self._searches("search", {"category", "list", "text", "name", "flag"})
 
     def range(self) -> Iterator[Draft]:
-        """Yield questions which rows have a number or a date in a range."""
+        """Yield questions that ask which rows have a number or a date in a range."""
         yield from self._searches("range", {"above", "below", "between", "in", "after", "before"})
 
     def _searches(self, task_type: str, phrases: set[str]) -> Iterator[Draft]:
@@ -79,7 +79,7 @@ class SearchQuestions(Drafting):
                 )  # fmt: skip
 
     def two_conditions(self) -> Iterator[Draft]:
-        """Yield questions which rows meet two conditions."""
+        """Yield questions that ask which rows meet two conditions."""
         for table, first in self._conditions():
             second = self._other(table, first)
             if second is not None:
@@ -93,7 +93,7 @@ class SearchQuestions(Drafting):
                     )  # fmt: skip
 
     def negation(self) -> Iterator[Draft]:
-        """Yield questions which rows meet one condition and not another."""
+        """Yield questions that ask which rows meet one condition and not another."""
         for table, first in self._conditions():
             second = self._other(table, first)
             if second is None or not second.opposite:
@@ -118,7 +118,7 @@ class SearchQuestions(Drafting):
         return replace(wording, phrases={**wording.phrases, "and_other": wording.phrases[slot]})
 
     def count(self) -> Iterator[Draft]:
-        """Yield questions how many rows there are, with a condition, or how many different values."""
+        """Yield questions that ask for the number of rows, of all or under a condition, or of different values."""
         for table, described in self._tables.items():
             wording = self._sentence("count_all", **self._table_slots(table))
             yield self._number("count", wording, Statement(table, (COUNT,)), len(self._catalog.rows[table]))

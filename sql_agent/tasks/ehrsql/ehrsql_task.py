@@ -13,7 +13,7 @@ from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question
 from sql_agent.tasks.ehrsql.named_values import named_values
 from sql_agent.tasks.ehrsql.questions import REFUSAL, of_split, read_questions
-from sql_agent.tasks.ehrsql.scoring import as_run, same_result
+from sql_agent.tasks.ehrsql.result_match import as_run, same_result
 from sql_agent.tasks.spider.folder import data_dir, default_questions
 from sql_agent.tasks.spider.judge import Comparison, ExecutionJudge
 from sql_agent.tasks.spider.spider_task import TASK as SPIDER

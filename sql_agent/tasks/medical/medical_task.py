@@ -141,7 +141,7 @@ def instructions(lang: Lang, database: Database, _settings: Settings) -> str:
 
 
 def describe(lang: Lang, database: Database, _settings: Settings) -> str:
-    """Return the system prompt of a workflow's roles: the form of an answer, and the tables."""
+    """Return the system prompt that all roles of a workflow share: the form of an answer, and the tables."""
     return _with_tables(f"describe.{lang}.txt", lang, database)
 
 

@@ -89,7 +89,7 @@ def _rows(records: Records, mapping: TableMapping, report: ImportReport) -> list
 
 @contextmanager
 def _transaction(database: Source, rows: Sequence[MedicalRow]) -> Iterator[tuple[Any, str]]:
-    """Yield a cursor on a database with tables for `rows`, and its parameter mark; commit unless an error is raised."""
+    """Create the missing tables for `rows`; yield a cursor and its placeholder "?" or "%s"; commit at the end."""
     if isinstance(database, ServerAddress):
         with closing(connect_to(database)) as server, server.cursor() as cursor:
             cursor.execute("SET SESSION sql_mode='STRICT_ALL_TABLES'")  # else a long text is cut with only a warning
