@@ -24,7 +24,8 @@ _HEAD = """\
 # label, plural  what people call a table or a column
 # name           the column that names a row of the table
 # kind           name, list (with its separator), text, number (with its unit), date, category, flag, or id
-# ask            ways to ask for the column of one row; {name} becomes the row
+# ask            ways to ask for the column of one row; {name} becomes the row, {label} and {labels}
+#                what `label` and `plural` say
 # links          "table.column" that refers to "table.column"; contains: the first is a text with names of the second
 # docs/any_database.md lists the further wordings that a person can add.
 """

@@ -12,7 +12,7 @@ from sql_agent.errors import DataError
 from sql_agent.schemas import Lang
 from sql_agent.tasks.described.description import Column, Description, Kind, Link, Table
 from sql_agent.tasks.described.table_rows import MAX_ROWS, DatabaseRows, ForeignKey, TableRows
-from sql_agent.tasks.described.words import filled, is_verb, label_of, plural_of, singular_of, unit_of, wordings
+from sql_agent.tasks.described.words import is_verb, label_of, plural_of, singular_of, unit_of, wordings
 
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
@@ -21,7 +21,9 @@ _ID = re.compile(r"(?:^|_|[a-z])(?:id|uuid|guid|key|code|no|num|number)s?$|编�
 _SURROGATE = re.compile(r"(?:^|_|[a-z])(?:id|ID|Id|rowid)$|编号$")  # a number that nobody asks for
 _PREFIX = re.compile(r"^(?:d|t|tb|tbl|dim|fact)_", re.IGNORECASE)
 _NAME = re.compile(r"(?:^|_|\b|[a-z])(?:name|title|label)$|名称?$|标题$|姓名$", re.IGNORECASE)
-_NEVER_A_NAME = re.compile(r"mail|phone|fax|url|link|address|password|path|image|photo|description|comment|note", re.I)
+_NEVER_A_NAME = re.compile(
+    r"mail|phone|fax|zip|post(?:al|code)|url|link|address|password|path|image|photo|description|comment|note", re.I
+)
 _NO_QUANTITY = re.compile(r"(?:^|_)(?:lat|lon|lng|long|latitude|longitude|ssn|zip|phone|fax|postal)(?:$|_|code)", re.I)
 _CODE = re.compile(r"[\w-]*\d[\w-]*", re.ASCII)
 _ADJECTIVE = re.compile(r"^(?:is|was|are)[_\sA-Z]|(?:ed|ive|able|ible|ient|ent|al|ous|ful|ible)$|^是否?|^可")
@@ -190,7 +192,9 @@ def _kind_of_numbers(table: TableRows, column: str, numbers: Sequence[float], sa
     if _NO_QUANTITY.search(column):
         return "text", {}
     is_id = _ID.search(column) and all(isinstance(number, int) for number in numbers)
-    return ("id", {}) if is_id else ("number", {"unit": unit_of(column)})
+    unit = unit_of(column)
+    is_share = unit == "%" and max(map(abs, numbers)) <= 1  # 0.35 means 35 %
+    return ("id", {}) if is_id else ("number", {"unit": "" if is_share else unit})
 
 
 def _kind_of_texts(table: TableRows, column: str, texts: Sequence[str], say: Say) -> _Found:
@@ -221,6 +225,10 @@ def _separator(texts: Sequence[str]) -> str | None:
         if share < _LISTED or max(map(len, items)) > 5 * _LONGEST_ITEM or median(map(len, items)) > _LONGEST_ITEM:
             continue
         repeated = sum(count for count in Counter(items).values() if count > 1) / len(items)
+        sentences = sum(text.endswith(("。", "！", ".", "!")) for text in texts) / len(texts)
+        numbers = sum(re.search(rf"\d{re.escape(separator)}\d", text) is not None for text in texts) / len(texts)
+        if sentences > 0.3 or (separator == "," and numbers > 0.5):  # prose, or 12,50
+            continue
         varies = len({text.count(separator) for text in texts}) > 1
         is_prose = sum(" " in item and len(item.split()) > 5 for item in items) / len(items) > 0.2
         if varies and not is_prose and (separator in {"；", ";", "|"} or repeated > 0.3):
@@ -235,7 +243,7 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
     if kind == "flag":
         label = re.sub(r"^(?:is|was|are|是否|是)\s*", "", label) or label
     elif kind == "date" and lang == "en" and not re.search(r"date|time|year|day|birth|start|end|since|month", label):
-        label = f"{label} date"
+        label = re.sub(r" (?:on|at)$", "", label) + " date"
     elif kind == "number" and extra.get("unit"):
         label = re.sub(rf"[\s(（]*{re.escape(label.split()[-1])}[)）]?$", "", label) or label
     if lang == "en" and kind == "list":
@@ -256,23 +264,16 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
         kind=kind,
         label=label,
         plural=plural,
-        ask=() if kind in {"id", "name"} else tuple(_asked(how, label, plural, lang)),
+        ask=() if kind in {"id", "name"} else tuple(wordings(lang)["ask"][how]),
         separator=extra.get("separator", ""),
         unit=extra.get("unit", ""),
         values=tuple(sorted(texts)) if shown else (),
     )
 
 
-def _asked(kind: str, label: str, plural: str, lang: Lang) -> Iterator[str]:
-    for template in wordings(lang)["ask"][kind]:
-        shown = plural if kind == "number_of" else label
-        yield filled(template, label=shown, labels=plural or label)
-
-
 def _relabelled(column: Column, label: str, lang: Lang) -> Column:
     plural = plural_of(label) if lang == "en" else label
-    asked = tuple(_asked(column.kind, label, plural, lang))
-    return column.model_copy(update={"label": label, "plural": plural, "ask": asked})
+    return column.model_copy(update={"label": label, "plural": plural})
 
 
 def _named_in_texts(tables: Mapping[str, TableRows], described: Mapping[str, Table], say: Say) -> Iterator[Link]:

@@ -12,6 +12,7 @@ from sql_agent.tasks.described.claims import decide, is_apart
 from sql_agent.tasks.described.description import Claim, Column
 from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
+from sql_agent.tasks.described.wording import Wording
 from sql_agent.tasks.described.words import is_person
 
 # The sentence for each condition of which a question asks whether it is met.
@@ -29,7 +30,7 @@ class RowQuestions(Drafting):
         """Yield questions for one column of a named row."""
         for row, name, column in self._cells():
             if column.ask and (facts := self._catalog.answer(row, name)):
-                yield self._about_row("lookup", self._say(column.ask, name=self._name(row)), row, [name], facts)
+                yield self._about_row("lookup", self._asked(column, self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
         """Yield questions for some items of a list, for their number, and for those of a kind."""
@@ -55,7 +56,7 @@ class RowQuestions(Drafting):
             second = self._chosen.choice(filled) if filled else first
             facts = [self._catalog.answer(row, name) for name in (first, second)]
             if second != first and all(facts):
-                labels = {"label": column.labels, "label2": others[second].labels}
+                labels = {"label": _said(column), "label2": _said(others[second])}
                 wording = self._sentence("several", name=self._name(row), **labels)
                 yield self._about_row("columns", wording, row, [first, second], [*facts[0], *facts[1]])
 
@@ -167,12 +168,15 @@ class RowQuestions(Drafting):
             if draft is not None:
                 yield draft
 
+    def _asked(self, column: Column, name: str) -> Wording:
+        return self._say(column.ask, **self._slots(column, name=name))
+
     def _empty(self, row: Row, name: str, column: Column) -> Draft | None:
         empty = self._catalog.empty_rows(row.table, name)
         if not empty or not column.ask:
             return None
         found = self._chosen.choice(empty)
-        wording = self._say(column.ask, name=self._name(found))
+        wording = self._asked(column, self._name(found))
         return self._about_row("unanswerable", wording, found, [name], [self._words["refusal"]], evidence=False)
 
     def _unknown_name(self, row: Row, name: str, column: Column) -> Draft | None:
@@ -183,8 +187,9 @@ class RowQuestions(Drafting):
         if isinstance(invented, str):  # who gives up after one statement misses rows that the next would find
             tests.append(Comparison(row.name_column, "LIKE", invented))
         statements = tuple(Statement(row.table, (Output(name),), where=(test,)) for test in tests)
-        return Draft("unanswerable", self._say(column.ask, name=self._shown(row.table, str(invented))), statements, (),
-                     (self._words["refusal"],), rows=frozenset({(row.table, f"? {invented}")}))  # fmt: skip
+        wording = self._asked(column, self._shown(row.table, str(invented)))
+        rows = frozenset({(row.table, f"? {invented}")})
+        return Draft("unanswerable", wording, statements, (), (self._words["refusal"],), rows=rows)
 
     def _unknown_column(self, row: Row, _name: str, _column: Column) -> Draft | None:
         missing, table = self._words["missing"], self._tables[row.table]
@@ -242,3 +247,8 @@ class RowQuestions(Drafting):
         else:
             return None
         return None if invented.casefold() in known or row.name.casefold() in invented.casefold() else invented
+
+
+def _said(column: Column) -> str:
+    """Return what a row has of a column: its materials, but its colour."""
+    return column.labels if column.kind == "list" else column.label

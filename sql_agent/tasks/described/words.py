@@ -16,10 +16,11 @@ _SHORT = {
     **{"qty": "quantity", "desc": "description", "descr": "description", "addr": "address", "amt": "amount"},
     **{"dob": "date of birth", "dod": "date of death", "dept": "department", "cat": "category", "tel": "phone number"},
     **{"num": "number", "nbr": "number", "no": "number", "avg": "average", "pct": "percentage", "lang": "language"},
-    **{"lat": "latitude", "long": "longitude", "lon": "longitude", "lng": "longitude", "ssn": "social security number"},
+    **{"lat": "latitude", "lon": "longitude", "lng": "longitude", "ssn": "social security number"},
     **{"milliseconds": "length in milliseconds", "seconds": "length in seconds", "bytes": "size in bytes"},
     **{"intime": "start time", "outtime": "end time", "stoptime": "end time"},
-    **{"yr": "year", "admittime": "admission time", "dischtime": "discharge time", "charttime": "chart time"},
+    **{"yr": "year", "dt": "date", "min": "minimum", "max": "maximum", "lvl": "level"},
+    **{"admittime": "admission time", "dischtime": "discharge time", "charttime": "chart time"},
     **{"starttime": "start time", "endtime": "end time", "fname": "first name", "lname": "last name"},
 }
 _UNITS = {
@@ -61,6 +62,8 @@ _AN = re.compile(r"(?:[aeio]|u(?!ni|se|ti|ro)|hour|honou?r)", re.IGNORECASE)
 def label_of(identifier: str, owner: str = "") -> str:
     """Return the words of an identifier, without the table `owner` before them: customerName of customer is "name"."""
     spaced = " ".join(_CAMEL.sub(" ", identifier.replace("_", " ").replace("-", " ")).split())
+    if spaced.casefold() == "long":  # but "long title"
+        return "longitude"
     words = [_SHORT.get(word.casefold(), word.lower() if word.isascii() else word) for word in spaced.split()]
     prefix = owner.split()
     if len(words) > len(prefix) and words[: len(prefix)] == prefix:

@@ -9,6 +9,9 @@ from sql_agent.questions.question_check import check_questions, count_quotes, pr
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Question
+from sql_agent.tasks.described.described_task import described_task
+from sql_agent.tasks.described.description import read_description
+from sql_agent.tasks.described.generate import make_question_files
 from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
 from sql_agent.tasks.described.table_rows import read_database
 from tests.tasks.described.conftest import Described
@@ -50,6 +53,34 @@ def test_wordings_are_filled(described: Described) -> None:
     texts = [question.question for questions in described.made.values() for question in questions]
     assert [text for text in texts if "{" in text or "None" in text] == []
     assert any("哪些" in text for text in texts) == (described.description.lang == "zh")
+
+
+def test_a_corrected_label_is_asked_without_other_corrections(shop: Described) -> None:
+    text = shop.file.read_text(encoding="utf-8")
+    assert 'label = "category"' in text and "the category" not in text
+    corrected = shop.file.with_name("corrected.toml")
+    corrected.write_text(text.replace('label = "category"', 'label = "range of goods"'), encoding="utf-8")
+    task = described_task(corrected)
+    made = make_question_files(
+        read_description(corrected),
+        task.database_source(load_settings()),
+        task,
+        corrected.with_name("corrected"),
+        per_type=10,
+    )
+    texts = [question.question for questions in made.values() for question in questions]
+    assert any("the range of goods of" in text for text in texts)
+    assert [text for text in texts if "category of" in text] == []
+
+
+def test_one_value_is_asked_for_in_the_singular_and_chinese_conditions_are_sentences(described: Described) -> None:
+    questions = [question for of_split in described.made.values() for question in of_split]
+    pairs = [question.question for question in questions if question.task_type == "columns"]
+    assert pairs
+    assert [text for text in pairs if "categories" in text or "statuses" in text or "countries" in text] == []
+    assert [
+        q.question for q in questions if "是的" in q.question or "里，的" in q.question or "而且是" in q.question
+    ] == []
 
 
 def test_a_statement_quotes_the_names_that_need_it(shop: Described) -> None:

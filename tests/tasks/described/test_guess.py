@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from sql_agent.errors import DataError
-from sql_agent.tasks.described.description import Description, as_toml, read_description
+from sql_agent.tasks.described.description import Description, Table, as_toml, read_description
 from sql_agent.tasks.described.guess import guess_description
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.described.words import label_of, plural_of, singular_of, unit_of, with_article
@@ -71,6 +72,7 @@ def test_a_database_without_rows_cannot_be_described(tmp_path: Path) -> None:
 def test_words_of_identifiers() -> None:
     assert label_of("customerName", "customer") == "name"
     assert label_of("order_qty") == "order quantity"
+    assert (label_of("long_title"), label_of("long")) == ("long title", "longitude")
     assert unit_of("weight_kg") == "kg" and unit_of("kg") == ""
     assert [plural_of(word) for word in ("city", "address", "date of birth", "series", "box", "person")] == [
         *("cities", "addresses", "dates of birth", "series", "boxes", "people"),
@@ -81,3 +83,25 @@ def test_words_of_identifiers() -> None:
     assert [with_article(word) for word in ("price", "age", "unit price", "hour")] == [
         *("a price", "an age", "a unit price", "an hour"),
     ]
+
+
+def guess_table(path: Path, columns: str, rows: Sequence[tuple[object, ...]]) -> Table:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE things (id INTEGER PRIMARY KEY, {columns})")
+        marks = ", ".join("?" * len(rows[0]))
+        connection.executemany(f"INSERT INTO things VALUES (NULL, {marks})", rows)
+    return guess(path)[0].tables["things"]
+
+
+def test_a_postcode_names_no_row_and_a_price_or_a_sentence_is_no_list(tmp_path: Path) -> None:
+    notes = ("Studied in Bern, works here for {} years.", "Studied in Rome, Bern, works here for {} years.", "Retired.")
+    rows = [(f"{10000 + n}", f"€ {n % 7},50" if n % 3 else "n.a.", notes[n % 3].format(n % 4)) for n in range(60)]
+    table = guess_table(tmp_path / "a.db", "zip TEXT, price TEXT, about TEXT", rows)
+    assert table.name != "zip"
+    assert "list" not in {column.kind for column in table.columns.values()}
+
+
+def test_a_share_of_one_is_not_called_percent(tmp_path: Path) -> None:
+    rows = [(f"Thing {n}", n / 100, n) for n in range(60)]
+    table = guess_table(tmp_path / "a.db", "name TEXT, fee_pct REAL, tax_pct REAL", rows)
+    assert (table.columns["fee_pct"].unit, table.columns["tax_pct"].unit) == ("", "%")
