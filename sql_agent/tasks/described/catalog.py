@@ -90,7 +90,7 @@ class Catalog:
     @lru_cache(maxsize=200_000)
     def fits(text: str) -> bool:
         """Return whether a question or an answer can repeat a text as one item."""
-        plain = text == text.strip() and not re.search(r"[;；:：\n\r\"%_\\]", text)
+        plain = text == text.strip() and not re.search(r"[\x00-\x1f\x7f-\x9f;；:：\"%_\\]", text)
         return plain and 1 <= len(text) <= LONGEST and len(split(text)) == 1
 
     def table(self, name: str) -> Table:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 
 from sql_agent.config.settings import load_settings
 from sql_agent.questions.question_check import check_questions, count_quotes, problem_of, read_example
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Question
+from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import read_description
 from sql_agent.tasks.described.generate import make_question_files
+from sql_agent.tasks.described.guess import guess_description
 from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
 from sql_agent.tasks.described.table_rows import read_database
 from tests.tasks.described.conftest import Described
@@ -102,3 +107,13 @@ def test_a_quoted_table_is_read_whole_in_the_evaluation_of_a_judge(shop: Describ
     with shop.task.open_database(load_settings()) as database:
         example = read_example(question, database, Reader(shop.task.words["en"]), shop.task.schema.names)
     assert [(call.sql, call.answer.status) for call in example.tables.calls] == [("SELECT * FROM `order`", "ok")]
+
+
+def test_no_question_repeats_a_terminal_code_of_a_cell(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "toys.db")) as connection, connection:
+        connection.execute("CREATE TABLE toys (name TEXT, colour TEXT)")
+        names = [f"Toy {number}" + "\x1b[31m" * (number % 2) for number in range(60)]
+        connection.executemany("INSERT INTO toys VALUES (?, 'red')", ((name,) for name in names))
+    rows = read_database(tmp_path / "toys.db")
+    catalog = Catalog(guess_description(rows, "toys.db", None, lambda _: None), rows)
+    assert [row.name for row in catalog.named("toys")] == names[::2]
