@@ -116,7 +116,7 @@ def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, 
         raise ConfigError(f"--lang is not for {name}", hint="leave it out: the file has the language")
     path, task = Path(name), load_task(name)
     source = arguments.db or task.database_source(load_settings())
-    folder = arguments.out or described_folder(path)
+    folder = arguments.out or described_folder(path, arguments.style)
     made = generate.make_question_files(
         read_description(path),
         source,

@@ -11,7 +11,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import Database, Naming, RequiredSchema, is_url
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.items import Words
-from sql_agent.schemas import Lang
+from sql_agent.schemas import Lang, Style
 from sql_agent.tasks.described.description import Column, Description, Table, read_description
 from sql_agent.tasks.described.generate import make_question_files
 from sql_agent.tasks.described.words import wordings
@@ -31,8 +31,8 @@ def described_task(path: Path) -> Task:
             raise ConfigError(f"{path} names no database", hint="set DATABASE_URL or database.path=FILE")
         return database
 
-    def default_questions(_settings: Settings, split: str) -> Path:
-        return questions_folder(path) / f"{split}.parquet"
+    def default_questions(settings: Settings, split: str) -> Path:
+        return questions_folder(path, settings.data.style) / f"{split}.parquet"
 
     def prepare(settings: Settings, say: Callable[[str], None]) -> None:
         given = {"train": settings.data.train_file, "val": settings.data.val_file}
@@ -40,10 +40,10 @@ def described_task(path: Path) -> Task:
             split for split, file in given.items() if file is None and not default_questions(settings, split).exists()
         ]
         if missing:
-            made = make_question_files(
-                description, task.database_source(settings), task, questions_folder(path), say=say
-            )
-            say(f"Made {sum(map(len, made.values()))} questions about the database in {questions_folder(path)}")
+            style = settings.data.style
+            folder = questions_folder(path, style)
+            made = make_question_files(description, task.database_source(settings), task, folder, style=style, say=say)
+            say(f"Made {sum(map(len, made.values()))} questions about the database in {folder}")
 
     def instructions(_lang: Lang, opened: Database, _settings: Settings) -> str:
         return _prompt("agent", description, opened)
@@ -73,9 +73,9 @@ def described_task(path: Path) -> Task:
     return task
 
 
-def questions_folder(path: Path) -> Path:
-    """Return the default folder of the questions about the database that `path` describes."""
-    return path.with_name(f"{path.stem}_questions")
+def questions_folder(path: Path, style: Style = "mixed") -> Path:
+    """Return the default folder of the questions of `style` about the database that `path` describes."""
+    return path.with_name(f"{path.stem}_questions" + ("" if style == "mixed" else f"_{style}"))
 
 
 def _database(description: Description, path: Path) -> Path | None:

@@ -91,3 +91,11 @@ def test_a_wrong_description_is_refused_with_its_place(tmp_path: Path, wrong: st
     with pytest.raises(ConfigError, match=r"wrong\.toml does not describe a database") as raised:
         load_task(str(file))
     assert said in raised.value.message
+
+
+def test_plain_questions_have_a_folder_of_their_own(shop: Described) -> None:
+    folders = {
+        style: shop.task.default_questions(load_settings([f"data.style={style}"]), "train").parent.name
+        for style in ("mixed", "template")
+    }
+    assert folders == {"mixed": "shop_questions", "template": "shop_questions_template"}
