@@ -24,10 +24,10 @@ from sql_agent.tasks.table_import import import_table
 
 _DESCRIPTION = """\
 Add rows to the tables drugs_info and disease, from CMeKG (the package PyCMeKG),
-openFDA's drug labels, CSV, JSONL, Excel, Parquet, SQLite or MySQL. HTML entities
-and tags become plain text, and cells such as N/A become empty. Without --db,
-nothing is imported: the command proposes a mapping of the source's fields to
-columns. With --table, the source becomes a new table of any SQLite database."""
+openFDA's drug labels, CSV, JSONL, Excel, Parquet, SQLite or MySQL. HTML
+entities and tags become plain text, and cells such as N/A become empty.
+Without --db, nothing is imported: the command proposes a mapping of the
+source's fields to columns. With --table, the source becomes a new table of any SQLite database."""
 
 _EXAMPLES = """
   sql-agent data import PyCMeKG-0.2.5.tar.gz --db medical.db

@@ -28,7 +28,7 @@ which column names a row, the kind of each column, the links between tables, and
 ways to ask for each column. Each guess that matters is printed with what it
 follows from. Where TEACHER_MODEL is set, this model proposes labels, units and
 wordings; it sees up to five short values of each column. After an interrupt the
-same command continues. Correct the file, then train on it with --task NAME.toml."""
+same command continues. Correct the file, then train with --task NAME.toml."""
 
 _EXAMPLES = """
   sql-agent init shop.db

@@ -248,7 +248,7 @@ def test_a_stopped_command_says_why_and_goes_on_without_asking_anything_twice(
     assert not (case.out / "train.parquet").exists(), "no file that looks finished"
     log = case.out / "rewritten.jsonl"
     finished = {json.loads(line)["original"] for line in log.read_text().splitlines()}
-    assert len(finished) >= 8
+    assert len(finished) >= 5, "two or three requests a question"
     with log.open("a") as file:
         file.write('{"id": "en-dru')  # as a killed process leaves it
     before = len(case.teacher.prompts)

@@ -68,7 +68,7 @@ def test_what_fits_is_written_and_the_rest_is_counted(
     assert (materials.ask, materials.find, materials.confirm) == (tuple(ASK), tuple(FIND), tuple(CONFIRM))
     assert (price.unit, price.ask, price.find) == ("EUR", ("How much is {name}?",), ())
     weight = table.columns["weight_g"]
-    assert (weight.label, weight.plural, weight.ask[0]) == ("weight", "", "What is the weight of {name}?")
+    assert (weight.label, weight.plural, weight.ask[0]) == ("weight", "", "What is the {label} of {name}?")
     printed = " ".join(capsys.readouterr().out.split())
     assert "m proposes labels and wordings; it sees up to five short values of each column" in printed
     for reason in ("unknown column 1", "wrong slots 2", "wrong language 1", "`find` of the kind number 2"):

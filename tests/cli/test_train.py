@@ -150,7 +150,10 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
         (["--external-store-address=http://127.0.0.1:9"], "agl store"),
         (["--model=/nowhere"], "/nowhere"),
         (["--resume", "run_name=never"], "never"),
-        (["--backend=verl", "verl.host=203.0.113.7"], "verl.host is not an address of this host"),
+        (
+            ["--backend=verl", "verl.host=203.0.113.7", "verl.gpu_memory_gb=80"],
+            "verl.host is not an address of this host",
+        ),
         (["--backend=verl", "train.questions_per_step=5", "train.minibatches=2"], "not a multiple"),
         (["verl.dynamic_sampling=1"], "the first group with equal rewards"),
         (["train.questions_per_step=4", "train.minibatches=5"], "more than train.questions_per_step=4"),

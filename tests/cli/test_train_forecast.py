@@ -18,7 +18,10 @@ def plan(*arguments: str) -> int:
     return train.main(["--plan", "--backend=verl", *arguments])
 
 
-def test_memory_disk_and_time_are_printed_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_disk_and_time_are_printed_without_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sql_agent.cli.train_forecast.free_disk", lambda _: 10**12)
     model = make_config(tmp_path / "1.5B", "1.5B")
     runs = tmp_path / "runs"
     assert plan(f"--model={model}", "--task=spider", "verl.gpu_memory_gb=80", f"runs_dir={runs}") == 0
@@ -37,7 +40,10 @@ def test_memory_disk_and_time_are_printed_without_a_gpu(tmp_path: Path, capsys: 
     assert not runs.exists(), "nothing is trained"
 
 
-def test_what_does_not_fit_is_refused_after_it_was_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_is_refused_after_it_was_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sql_agent.cli.train_forecast.free_disk", lambda _: 10**12)
     model = make_config(tmp_path / "1.5B", "1.5B")
     with pytest.raises(ConfigError, match="does not fit") as caught:
         plan(f"--model={model}", "verl.gpu_memory_gb=24")

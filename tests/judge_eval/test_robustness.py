@@ -21,7 +21,7 @@ EXAMPLES = [*(example(f"Drug {i}", [f"one {i}", f"two {i}"]) for i in range(3)),
 @pytest.mark.parametrize("name", [function.__name__ for function in HARMLESS])
 def test_a_right_answer_in_another_form_earns_everything(name: str, graded_by_facts: Graded) -> None:
     scores = [g.score for g, _ in graded_by_facts if g.kind == name]
-    assert len(scores) > 500
+    assert len(scores) > 300
     assert fmean(score == 1.0 for score in scores) >= 0.99
 
 
@@ -73,5 +73,6 @@ def test_a_sample_takes_as_many_of_each_task_type(sample_examples: list[Example]
     kinds = {(e.question.lang, e.question.task_type) for e in sample_examples}
     drawn = sample_evenly([(e.question, None) for e in sample_examples], 2 * len(kinds))
     counts = Counter((question.lang, question.task_type) for question, _ in drawn)
-    assert set(counts.values()) == {2}
-    assert set(counts) == kinds
+    there = Counter((e.question.lang, e.question.task_type) for e in sample_examples)
+    assert all(counts[kind] >= min(2, there[kind]) for kind in kinds)
+    assert max(counts.values()) <= 3, "a third only where another type has one"
