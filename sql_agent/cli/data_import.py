@@ -27,7 +27,8 @@ Add rows to the tables drugs_info and disease, from CMeKG (the package PyCMeKG),
 openFDA's drug labels, CSV, JSONL, Excel, Parquet, SQLite or MySQL. HTML
 entities and tags become plain text, and cells such as N/A become empty.
 Without --db, nothing is imported: the command proposes a mapping of the
-source's fields to columns. With --table, the source becomes a new table of any SQLite database."""
+source's fields to columns. With --table, the source becomes a new table of any
+SQLite database."""
 
 _EXAMPLES = """
   sql-agent data import PyCMeKG-0.2.5.tar.gz --db medical.db
