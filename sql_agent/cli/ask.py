@@ -8,12 +8,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 from rich.text import Text
 
-from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, flag_settings, help_text, positive, split_words
-from sql_agent.cli.model_choice import ChosenModel, check_model, describe_local, find_model, served
+from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, new_parser, parse_words, positive
+from sql_agent.cli.model_choice import NO_BENCHMARK, ChosenModel, check_model, describe_local, find_model, served
 from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
@@ -26,7 +25,7 @@ from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_folder import UNTRAINED, settings_of_run
 from sql_agent.runs.run_lines import LargestGain, largest_gain
-from sql_agent.schemas import Lang, Question, RolloutRecord
+from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.runtime import slow_imports
 from sql_agent.tasks.task import Task, load_task
 
@@ -50,15 +49,11 @@ _EXAMPLES = """
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line, and split its positional arguments into `questions` and `overrides`."""
-    parser = argparse.ArgumentParser(prog="sql-agent ask", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("words", nargs="*", metavar="QUESTION | section.key=value",
-                        help="your questions, which are not graded, and any settings (`sql-agent settings` lists "
-                        "them)")  # fmt: skip
+    parser = new_parser("ask", _DESCRIPTION, _EXAMPLES)
+    add_words(parser, "QUESTION", "your questions, which are not graded, and any settings")
     parser.add_argument("--model", help="a run, a checkpoint, a Hugging Face folder or id; or, while "
                         "OPENAI_API_BASE is set, the name of a model at that endpoint")  # fmt: skip
-    parser.add_argument("--lang", dest=f"{SETS}lang", choices=get_args(Lang),
-                        help="language of the prompts and the sample; default: the question's own")  # fmt: skip
+    add_setting_flags(parser, {"--lang": "lang"}, "language of the prompts and the sample; default: the question's own")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--file", type=Path, help="questions to ask, parquet or JSONL; default: the validation file")
     parser.add_argument(
@@ -70,14 +65,12 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("-n", "--questions", dest="count", type=positive, metavar="N",
                         help=f"number of questions from the file, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
     add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
-    arguments = parser.parse_intermixed_args(argv)
-    arguments.overrides, arguments.questions = split_words(arguments.words)
-    arguments.flags = flag_settings(arguments)
-    if not all(question.strip() for question in arguments.questions):
+    arguments = parse_words(parser, argv)
+    if not all(question.strip() for question in arguments.words):
         parser.error("a question is empty")
-    if arguments.count and (arguments.questions or arguments.run):
+    if arguments.count and (arguments.words or arguments.run):
         parser.error("-n chooses questions from a file; leave out -n, or your question or --run")
-    if arguments.file and arguments.questions:
+    if arguments.file and arguments.words:
         parser.error("give --file or a question of your own, not both")
     if arguments.mapping and not arguments.file:
         parser.error("--mapping names the columns of --file; give both")
@@ -95,18 +88,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     """Ask one model the questions, and return the model's settings."""
-    model = find_model(_model_of(arguments), None, arguments.overrides, arguments.flags, ui)
+    named = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
+    named = [arguments.model, *named]  # `model=NAME` takes precedence over `--model NAME`
+    flags = {**arguments.flags, **NO_BENCHMARK}
+    model = find_model(named[-1] or None, None, arguments.overrides, flags, ui)
     settings = model.settings
-    if arguments.questions and "lang" not in settings.model_fields_set:
-        settings = settings.model_copy(update={"lang": language(" ".join(arguments.questions))})
+    if arguments.words and "lang" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"lang": language(" ".join(arguments.words))})
         model = replace(model, settings=settings)
     where = f" at {model.remote.base_url}" if model.remote else ", served on this machine"
     ui.say(f"Asking {model.name}{where}")
     task = load_task(settings.task)
-    # Skip the natural benchmark, whose database is slow to build.
-    data = settings.data.model_copy(update={"natural_questions": 0})
-    task.prepare(settings.model_copy(update={"data": data}), ui.say)
-    questions = own_questions(arguments.questions, settings) or evenly_spaced(
+    task.prepare(settings, ui.say)
+    questions = own_questions(arguments.words, settings) or evenly_spaced(
         _from_file(arguments, task, settings), arguments.count or _QUESTIONS
     )
     titles = [f"Question {number} of {len(questions)}" for number in range(1, len(questions) + 1)]
@@ -133,7 +127,7 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
     for model in (before.model, after.model):
         check_model(model)
     ui.say(f"Asking {describe_local(before)}, then {trained}, both served on this machine")
-    questions = own_questions(arguments.questions, settings)
+    questions = own_questions(arguments.words, settings)
     if not questions:
         gain = largest_gain(run)
         questions = [gain.question]
@@ -203,12 +197,6 @@ def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenMode
             hint="the lines `Failed` above say why; correct the causes and ask again",
         )
     return [record.reward.total for record in records if record.reward]
-
-
-def _model_of(arguments: argparse.Namespace) -> str | None:
-    """Return the model of the command line; `model=NAME` takes precedence over `--model NAME`."""
-    named = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
-    return [arguments.model, *named][-1] or None
 
 
 def _questions(count: int) -> str:

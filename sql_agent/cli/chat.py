@@ -10,21 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from sql_agent.chat.conversation import MOST_ASKED, ChatModel, ChatModels
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.terminal import Terminal
 from sql_agent.chat.web import ChatPage
-from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, address, flag_settings, help_text, split_words
-from sql_agent.cli.model_choice import find_model, known_models, served
+from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, address, new_parser, parse_words
+from sql_agent.cli.model_choice import NO_BENCHMARK, find_model, known_models, served
 from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.config.endpoints import ChatSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.pages import page_url, serve
-from sql_agent.schemas import Lang
 from sql_agent.system.files import check_writable
 from sql_agent.system.runtime import slow_imports
 from sql_agent.system.sockets import LOCAL_NAMES, bind
@@ -49,12 +48,9 @@ _EXAMPLES = """
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line, and split its positional arguments into `models` and `overrides`."""
-    parser = argparse.ArgumentParser(prog="sql-agent chat", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("words", nargs="*", metavar="MODEL | section.key=value",
-                        help="one model to ask, or two, and any settings")  # fmt: skip
-    parser.add_argument("--lang", dest=f"{SETS}lang", choices=get_args(Lang),
-                        help="language of the prompts and the sample; default: each question's own")  # fmt: skip
+    parser = new_parser("chat", _DESCRIPTION, _EXAMPLES)
+    add_words(parser, "MODEL", "one model to ask, or two, and any settings")
+    add_setting_flags(parser, {"--lang": "lang"}, "language of prompts and sample; default: each question's own")
     parser.add_argument("--ratings", type=Path, metavar="FOLDER",
                         help="folder of rated answers; default: runs/chat")  # fmt: skip
     parser.add_argument("--web", action="store_true", help="serve a page instead of the terminal, until Ctrl-C")
@@ -64,10 +60,8 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         help="serve the page without a token, on this machine only; default: the URL "
                         "of the page contains CHAT_TOKEN or a new token")  # fmt: skip
     add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
-    arguments = parser.parse_intermixed_args(argv)
-    arguments.overrides, arguments.models = split_words(arguments.words)
-    arguments.flags = flag_settings(arguments)
-    if len(arguments.models) > MOST_ASKED:
+    arguments = parse_words(parser, argv)
+    if len(arguments.words) > MOST_ASKED:
         parser.error("give one MODEL, or two to see their answers side by side")
     if (arguments.address or arguments.no_token) and not arguments.web:
         parser.error("--address and --no-token need --web")
@@ -84,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     task = load_task(settings.task)
     kept = RatingsFolder(arguments.ratings or settings.runs_dir / "chat")
     check_writable(kept.path, "--ratings")
-    default = None if arguments.models else find_model(None, None, arguments.overrides, arguments.flags, ui).name
-    names = arguments.models or [default]
+    default = None if arguments.words else find_model(None, None, arguments.overrides, arguments.flags, ui).name
+    names = arguments.words or [default]
 
     def open_model(name: str) -> AbstractContextManager[ChatModel]:
         return opened_model(None if name == default else name, arguments.overrides, arguments.flags, ui)
@@ -114,13 +108,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextmanager
 def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui) -> Iterator[ChatModel]:
     """Serve the model `named`, and open the database, inside the context. Raises the errors of `find_model`."""
-    found = find_model(named, None, overrides, flags, ui)
+    found = find_model(named, None, overrides, {**flags, **NO_BENCHMARK}, ui)
     with slow_imports():  # before the first question, which would wait for it
         import_module("sql_agent.agent.rollout")
     settings, task = found.settings, load_task(found.settings.task)
-    # Skip the natural benchmark, whose database is slow to build.
-    data = settings.data.model_copy(update={"natural_questions": 0})
-    task.prepare(settings.model_copy(update={"data": data}), ui.say)
+    task.prepare(settings, ui.say)
     with task.databases(settings) as databases:
         databases.check([None])
         with served(found, databases, ui) as endpoint:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import logging
@@ -17,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Literal
 
-from sql_agent.cli.command import help_text
+from sql_agent.cli.command import new_parser
 from sql_agent.errors import SqlAgentError
 
 BASE_INSTALL = "pip install -e ."
@@ -53,7 +52,7 @@ class Finding:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run every check and print the findings; return 1 when one failed."""
-    parser = argparse.ArgumentParser(prog="sql-agent check", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser = new_parser("check", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("--gpu", action="store_true", help="fail where a GPU or a GPU package is missing")
     parser.add_argument(
         "--online", action="store_true", help="ask the configured judge for one grading, which may cost money"

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypedDict, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, get_args, get_origin
 
 from sql_agent.errors import ConfigError, SqlAgentError
 from sql_agent.system.files import named_disk_errors
@@ -35,28 +35,6 @@ TASK_FLAGS = {
 SETS = "settings."  # prefix of parsed arguments that are settings, before the dotted name
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _OVERRIDE = re.compile(r"[^\s=]+=")
-
-
-class HelpText(TypedDict):
-    """Keyword arguments of ArgumentParser and of add_parser."""
-
-    description: str
-    epilog: str
-    formatter_class: type[argparse.HelpFormatter]
-
-
-class SettingsParser(argparse.ArgumentParser):
-    """Accepts `overrides` between options too; `parse_intermixed_args` does not do that for subcommands."""
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse `args`, by default the command line. Wrong arguments end the process with exit code 2."""
-        found, rest = self.parse_known_args(args, namespace)
-        settings = [word for word in rest if "=" in word and not word.startswith("-") and "overrides" in found]
-        if unknown := [word for word in rest if word not in settings]:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        if settings:
-            found.overrides = [*found.overrides, *settings]
-        return found
 
 
 def run_command(name: str, argv: Sequence[str] | None = None) -> int:
@@ -126,24 +104,42 @@ def print_error(error: SqlAgentError) -> None:
         print(printable(f"  next: {error.hint}"), file=sys.stderr)
 
 
-def help_text(description: str, examples: str) -> HelpText:
-    """Build a help page of a description and examples, whose line breaks are kept."""
-    return {
-        "description": description.strip(),
-        "epilog": "examples:\n" + examples.strip("\n") + f"\n\n{NOT_ADVICE}",
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
-    }
+def new_parser(name: str, description: str, examples: str, **more: Any) -> argparse.ArgumentParser:
+    """Return the parser of `sql-agent NAME`."""
+    return argparse.ArgumentParser(prog=f"sql-agent {name}", **_help_page(description, examples), **more)
 
 
 def add_command(
     commands: Commands, name: str, summary: str, description: str, examples: str
 ) -> argparse.ArgumentParser:
     """Add the subcommand `name`; `summary` is its line in the help of the command."""
-    return commands.add_parser(name, help=summary, **help_text(description, examples))
+    return commands.add_parser(name, help=summary, **_help_page(description, examples))
 
 
-def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, str]) -> None:
-    """Add flags for settings, such as {"--n-gpus": "verl.n_gpus"}. The help of a flag is the setting's description."""
+def _help_page(description: str, examples: str) -> dict[str, Any]:
+    epilog = "examples:\n" + examples.strip("\n") + f"\n\n{NOT_ADVICE}"
+    kept = argparse.RawDescriptionHelpFormatter  # the line breaks
+    return {"description": description.strip(), "epilog": epilog, "formatter_class": kept}
+
+
+def add_words(parser: argparse.ArgumentParser, what: str = "", meaning: str = "any setting") -> None:
+    """Let the command take settings, and other words if they are `what`, such as MODEL, in any order."""
+    metavar = f"{what} | section.key=value" if what else "section.key=value"
+    parser.add_argument("words" if what else "overrides", nargs="*", metavar=metavar, help=meaning)
+
+
+def parse_words(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line. `overrides` are its settings, `flags` those of flags, `words` the rest."""
+    found = parser.parse_intermixed_args(argv)
+    if "words" in found:
+        found.overrides = [word for word in found.words if _OVERRIDE.match(word)]
+        found.words = [word for word in found.words if word not in found.overrides]
+    found.flags = flag_settings(found)
+    return found
+
+
+def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, str], meaning: str = "") -> None:
+    """Add flags for settings, such as {"--n-gpus": "verl.n_gpus"}. Their help is `meaning`, or the setting's own."""
     from sql_agent.config.settings import FIELDS, as_text  # noqa: PLC0415  slow to import, and `sql-agent` needs none
 
     for flag, name in flags.items():
@@ -152,13 +148,9 @@ def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, st
         types = (field.annotation, *get_args(field.annotation))  # all types of a union with None
         kind = "N" if int in types else "PATH" if Path in types else "TEXT"
         default = as_text(field.default) if field.default is not None else ""
-        parser.add_argument(
-            flag,
-            dest=SETS + name,
-            choices=choices,
-            metavar=None if choices else kind,
-            help=f"{field.description}{f' (default: {default})' if default else ''}".replace("%", "%%"),
-        )
+        text = meaning or f"{field.description}{f' (default: {default})' if default else ''}"
+        metavar = None if choices else kind
+        parser.add_argument(flag, dest=SETS + name, choices=choices, metavar=metavar, help=text.replace("%", "%%"))
 
 
 def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -170,21 +162,18 @@ def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split positional arguments into settings, `section.key=value`, and other words: models or questions."""
-    overrides = [word for word in words if _OVERRIDE.match(word)]
-    return overrides, [word for word in words if word not in overrides]
-
-
 def positive(text: str) -> int:
     """Parse a whole number from 1, as an argument type."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return number
+    return int(text)
+
+
+def share(text: str) -> float:
+    """Parse a number from 0 to 1, as an argument type."""
+    if not 0 <= float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return float(text)
 
 
 def address(text: str) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from typing import get_args
 
 from rich.console import Console
 
-from sql_agent.cli.command import SERVER, Commands, add_command, database, help_text
+from sql_agent.cli.command import SERVER, Commands, add_command, database, flag_settings, new_parser
 from sql_agent.cli.data_check import add_check
 from sql_agent.cli.data_import import add_import
 from sql_agent.cli.data_questions import add_questions
@@ -50,7 +50,7 @@ _LOAD_EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand and return its exit code."""
-    parser = argparse.ArgumentParser(prog="sql-agent data", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser = new_parser("data", _DESCRIPTION, _EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_build(commands)
     add_import(commands)
@@ -60,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_filter(commands)
     add_facts(commands)
     arguments = parser.parse_args(argv)
+    arguments.flags = flag_settings(arguments)
     code: int = arguments.run(arguments)
     return code
 

@@ -12,7 +12,7 @@ from typing import get_args
 from rich.table import Table
 from rich.text import Text
 
-from sql_agent.cli.command import DATABASE, Commands, add_command, database, flag_settings, print_error
+from sql_agent.cli.command import DATABASE, Commands, add_command, database, print_error
 from sql_agent.cli.data_teacher import add_question_arguments, mapping_of
 from sql_agent.cli.question_sets import set_name
 from sql_agent.config.settings import Settings, load_settings
@@ -60,7 +60,7 @@ def add_check(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     """Print the report; return 2 if a training run would refuse the files, else 0."""
     ui = Ui(wraps=True)
-    settings = load_settings(flags=flag_settings(arguments))
+    settings = load_settings(flags=arguments.flags)
     task = load_task(settings.task)
     if arguments.db is None and not settings.task.endswith(DESCRIBED):
         raise ConfigError("--db is missing", hint="give the database of the questions, or --task NAME.toml")

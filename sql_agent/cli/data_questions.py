@@ -13,7 +13,7 @@ from typing import get_args
 
 from rich.table import Table
 
-from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database, flag_settings, positive
+from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database, positive, share
 from sql_agent.cli.data_teacher import asking, say_done, say_some
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, load_settings
@@ -71,8 +71,8 @@ def add_questions(commands: Commands) -> None:
                         "in the database)")  # fmt: skip
     parser.add_argument("--writer", choices=("llm",), help="llm: TEACHER_MODEL rewords the questions (default: they "
                         "stay as they are)")  # fmt: skip
-    parser.add_argument("--writer-share", type=_share, metavar="SHARE", help="share of the questions to reword, above "
-                        "0 and up to 1 (default: 1)")  # fmt: skip
+    parser.add_argument("--writer-share", type=share, metavar="SHARE", help="share of the questions to reword, 0 to 1 "
+                        "(default: 1)")  # fmt: skip
     parser.add_argument("--wordings", type=int, choices=range(1, MOST_WORDINGS + 1), metavar="N", help="new texts of a "
                         f"question, by different people, 1 to {MOST_WORDINGS}; those after the first are further "
                         "training questions (default: 1)")  # fmt: skip
@@ -81,7 +81,7 @@ def add_questions(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     console = open_console()
     ui = Ui(console, wraps=True)
-    name = load_settings(flags=flag_settings(arguments)).task
+    name = load_settings(flags=arguments.flags).task
     made, folder = _described(arguments, name, ui) if name.endswith(DESCRIBED) else _medical(arguments, ui)
     wanted = sorted(count_by_type(question for questions in made.values() for question in questions))
     console.print(_table(made, wanted))
@@ -241,13 +241,3 @@ def _chosen(questions: Sequence[Question], share: float, seed: int) -> list[Ques
     order = list(questions)
     random.Random(f"{seed} writer").shuffle(order)
     return order[: round(share * len(order))]
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1")
-    return share

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database, flag_settings
+from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
@@ -88,7 +88,7 @@ def _run_filter(arguments: argparse.Namespace) -> int:
 
     Raises JudgeError when the teacher cannot be asked. The next call skips the questions already decided.
     """
-    ui, settings, out = Ui(wraps=True), load_settings(flags=flag_settings(arguments)), arguments.out
+    ui, settings, out = Ui(wraps=True), load_settings(flags=arguments.flags), arguments.out
     questions = load_questions(arguments.file, mapping_of(arguments))
     _check_out(out, arguments.file, ".parquet", ".jsonl")
     client = teacher_client(settings.judge, TeacherSettings())
@@ -122,7 +122,7 @@ def _run_filter(arguments: argparse.Namespace) -> int:
 
 def _run_facts(arguments: argparse.Namespace) -> int:
     """Turn reference answers in prose into facts, and return 0. Raises JudgeError when the teacher cannot be asked."""
-    ui, settings, out = Ui(wraps=True), load_settings(flags=flag_settings(arguments)), arguments.out
+    ui, settings, out = Ui(wraps=True), load_settings(flags=arguments.flags), arguments.out
     _check_out(out, arguments.file, ".jsonl")
     task = load_task(settings.task)
     client = teacher_client(settings.judge, TeacherSettings())

@@ -9,9 +9,8 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
 
-from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, flag_settings, help_text, positive, split_words
+from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, new_parser, parse_words, positive, share
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
 from sql_agent.config.endpoints import EndpointSettings
@@ -31,7 +30,7 @@ from sql_agent.evaluation.results import (
 )
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_info import installed_versions
-from sql_agent.schemas import Lang, RolloutRecord
+from sql_agent.schemas import RolloutRecord
 from sql_agent.system.files import check_writable, timestamped_folder
 from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import INTERRUPTED
@@ -61,10 +60,8 @@ _EXAMPLES = """
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line, and split its positional arguments into `models` and `overrides`."""
-    parser = argparse.ArgumentParser(prog="sql-agent evaluate", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("words", nargs="*", metavar="MODEL | section.key=value",
-                        help="models to evaluate, one after the other, and any settings")  # fmt: skip
+    parser = new_parser("evaluate", _DESCRIPTION, _EXAMPLES)
+    add_words(parser, "MODEL", "models to evaluate, one after the other, and any settings")
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as MODEL")
     parser.add_argument("--run", type=Path, metavar="RUN", help="evaluate the last checkpoint of this run; with a "
                         "MODEL: the run that trained it and whose settings are used")  # fmt: skip
@@ -79,13 +76,11 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--samples", type=positive, default=1, metavar="K", help="ask each question K times, at "
                         "temperature 1 unless agent.val_temperature is given; adds pass@1, pass@k, pass^k, and "
                         "the vote")  # fmt: skip
-    parser.add_argument("--refuse-below", type=_share, metavar="SHARE", help="the vote refuses where fewer of the "
+    parser.add_argument("--refuse-below", type=share, metavar="SHARE", help="the vote refuses where fewer of the "
                         "samples agree; default: the share with the best RS(10) on these questions")  # fmt: skip
     parser.add_argument("--concurrency", type=positive, metavar="N",
                         help="concurrent questions; default: runner.concurrency")  # fmt: skip
-    parser.add_argument(
-        "--lang", dest=f"{SETS}lang", choices=get_args(Lang), help="language of the sample and its questions"
-    )
+    add_setting_flags(parser, {"--lang": "lang"}, "language of the sample and its questions")
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="write the answers as the public evaluators "
                         "of text-to-SQL read them: a statement a line, a tab, its database")  # fmt: skip
     add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
@@ -96,15 +91,14 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                          help="ask these questions, too; without either flag the evaluation is refused")  # fmt: skip
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an evaluation that was interrupted, "
                         "and ask again what failed")  # fmt: skip
-    arguments = parser.parse_intermixed_args(argv)
-    arguments.overrides, models = split_words(arguments.words)
-    arguments.models = arguments.model + models
+    arguments = parse_words(parser, argv)
+    arguments.models = arguments.model + arguments.words
     if arguments.mapping and not arguments.questions:
         parser.error("--mapping names the columns of --questions; give both")
     if arguments.compare and len(arguments.models) < 2:
         parser.error("--compare needs two models or more")
-    asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
-             arguments.overlap != "refuse", arguments.samples > 1, flag_settings(arguments))  # fmt: skip
+    asked = (arguments.models, arguments.overrides, arguments.run, arguments.compare, arguments.questions,
+             arguments.count, arguments.overlap != "refuse", arguments.samples > 1, arguments.flags)  # fmt: skip
     if arguments.resume and (any(asked) or arguments.refuse_below is not None):
         parser.error("--resume reads all other options from its folder; add only --concurrency and --predictions")
     if arguments.refuse_below is not None and arguments.samples == 1:
@@ -121,12 +115,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
-    prepared = [(_to_resume(arguments), False)] if arguments.resume else _prepare(arguments, ui)
-    folders = [folder for folder, _ in prepared]
+    folders = [EvaluationFolder.open(arguments.resume)] if arguments.resume else _prepare(arguments, ui)
+    if arguments.resume and arguments.predictions:
+        check_predictions(arguments.predictions, folders[0].about().settings["task"])
     evaluations: list[Evaluation] = []
     rollouts: list[Rollouts] = []
-    for folder, is_finished in prepared:
-        if not is_finished:
+    for folder in folders:
+        if folder.path not in map(Path, arguments.models):  # else it was finished earlier
             try:
                 with folder.lock():  # so that no other process resumes the evaluation
                     _ask(folder, arguments.concurrency, ui)
@@ -155,27 +150,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _share(text: str) -> float:
-    """Parse a number from 0 to 1, as an argument type."""
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0.0 <= share <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return share
-
-
-def _to_resume(arguments: argparse.Namespace) -> EvaluationFolder:
-    folder = EvaluationFolder.open(arguments.resume)
-    if arguments.predictions:
-        check_predictions(arguments.predictions, folder.about().settings["task"])
-    return folder
-
-
-def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFolder, bool]]:
-    """Find all models and questions before asking; return each evaluation's folder, and whether it is finished."""
-    flags = flag_settings(arguments)
+def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[EvaluationFolder]:
+    """Find all models and questions before the first question is asked, and return the folder of each evaluation."""
+    flags = dict(arguments.flags)
     if arguments.samples > 1 and not any(word.startswith("agent.val_temperature=") for word in arguments.overrides):
         flags["agent.val_temperature"] = 1.0
     folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
@@ -187,7 +164,7 @@ def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFold
             if arguments.predictions:
                 check_predictions(arguments.predictions, model.settings.task)
             folders.append((model, *_what_to_ask(model, arguments, ui)))
-    return [(each, True) if isinstance(each, EvaluationFolder) else (_create(*each), False) for each in folders]
+    return [each if isinstance(each, EvaluationFolder) else _create(*each) for each in folders]
 
 
 def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> tuple[Sets, About]:

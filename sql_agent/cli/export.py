@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sql_agent.cli.command import help_text
-from sql_agent.cli.model_card import write_model_card
+from sql_agent.cli.command import new_parser
 from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.evaluation.tables import markdown_table
+from sql_agent.runs.charts import result_table, stages
 from sql_agent.runs.checkpoints import checkpoints_by_step, verify_checkpoint
-from sql_agent.runs.run_folder import is_run, settings_of_run
+from sql_agent.runs.pages import render_template
+from sql_agent.runs.run_folder import PROMPT, TOOL, VALIDATION, is_run, model_of, read_config, settings_of_run
+from sql_agent.runs.run_info import read_sessions
+from sql_agent.runs.run_lines import run_lines
 from sql_agent.system.files import atomic_folder, copy_folder
+from sql_agent.tasks.task import load_task
+from sql_agent.training.serving.template_check import tool_format_of
 from sql_agent.training.verl.config import verl_environment
+
+_LICENCE = re.compile(r"^license:\s*(\S+)", re.MULTILINE)
+_EMBEDDED = "HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0"
 
 _DESCRIPTION = """\
 Turn a checkpoint of a run into a Hugging Face folder for transformers and vLLM,
@@ -34,7 +44,7 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the model of a checkpoint into the folder OUT and return 0."""
-    parser = argparse.ArgumentParser(prog="sql-agent export", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser = new_parser("export", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, such as runs/overnight")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to write, which must not exist")
     parser.add_argument("--step", type=int, metavar="N", help="step of the checkpoint (default: the latest)")
@@ -43,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ConfigError(f"{arguments.out} exists already", hint="name a folder that does not exist")
     run, out = arguments.run, arguments.out
     checkpoint = checkpoint_folder(run, arguments.step)
-    export_checkpoint(checkpoint, out, lambda weights: write_model_card(run, checkpoint, weights, out))
+    export_checkpoint(checkpoint, out, lambda weights: _write_card(run, checkpoint, weights, out))
     print(f"{out}: a Hugging Face folder. See it answer:")
     print(f"  sql-agent ask --run {run} --model {out}")
     print(f"To serve it elsewhere: {out / 'README.md'}")
@@ -101,3 +111,44 @@ def checkpoint_folder(run: Path, step: int | None) -> Path:
             hint=f"give one of its steps: {', '.join(map(str, sorted(found)))}",
         )
     return found[max(found) if step is None else step]
+
+
+def _write_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> None:
+    """Write README.md into the folder `weights`, later renamed to `out`, and copy prompt.txt and tool.json of `run`."""
+    if not is_run(run):
+        return
+    for name in (PROMPT, TOOL):
+        if (run / name).exists():
+            shutil.copyfile(run / name, weights / name)
+    config, sessions = read_config(run), read_sessions(run)
+    base_id, licence = _base(config["model"])
+    result = result_table(stages(list(run_lines(run / VALIDATION)), sft_steps=config["sft"]["steps"]))
+    card = render_template(
+        "model_card.md.j2",
+        model=out.name,
+        run=run.name,
+        checkpoint=checkpoint.name,
+        base=model_of(config),
+        base_id=base_id,
+        licence=licence,
+        config=config,
+        disclaimer=load_task(config["task"]).disclaimer,
+        parser=tool_format_of(str(weights), settings_of_run(run, [], {}).agent),
+        result=result,
+        table=markdown_table(result),
+        session=sessions[-1] if sessions else None,
+    )
+    (weights / "README.md").write_text(card, encoding="utf-8")
+
+
+def _base(model: str) -> tuple[str, str]:
+    """Return the hub id and the licence of the base `model`; each is "" if unknown."""
+    if not model:
+        return _EMBEDDED
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  slow
+
+    folder = Path(model)
+    found = folder / "README.md" if folder.is_dir() else try_to_load_from_cache(model, "README.md")
+    card = Path(found) if isinstance(found, str | Path) else None
+    named = _LICENCE.search(card.read_text(encoding="utf-8")) if card is not None and card.is_file() else None
+    return "" if folder.is_dir() else model, named[1] if named else ""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from sql_agent.cli.command import DATABASE, database, help_text
+from sql_agent.cli.command import DATABASE, database, new_parser
 from sql_agent.cli.data_teacher import asking, say_done, say_some
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import load_settings
@@ -39,7 +38,7 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the description of a database, print the guesses, and return 0."""
-    parser = argparse.ArgumentParser(prog="sql-agent init", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser = new_parser("init", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("database", type=database, metavar="DB", help=DATABASE)
     parser.add_argument("--out", type=Path, metavar="NAME.toml", help="file to write (default: the database's name)")
     parser.add_argument("--lang", choices=get_args(Lang), help="language of the questions (default: by the texts)")

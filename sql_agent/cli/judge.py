@@ -7,17 +7,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from sql_agent.cli.command import (
     DATABASE,
-    SettingsParser,
     add_setting_flags,
+    add_words,
     database,
-    flag_settings,
-    help_text,
+    new_parser,
+    parse_words,
     positive,
     print_error,
 )
@@ -44,9 +40,9 @@ from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import Judge
 from sql_agent.reward.judges.items import Reader
-from sql_agent.runs.console import Ui
+from sql_agent.runs.console import TableRow, TextTable, Ui, print_table
 from sql_agent.schemas import Question
-from sql_agent.system.messages import first_of, printable
+from sql_agent.system.messages import first_of
 from sql_agent.tasks.task import Task, load_task
 
 _SHIPPED = ("labels", "heldout", "attacks")
@@ -67,18 +63,15 @@ _MEASURES = {
 }
 
 _DESCRIPTION = """\
-A judge scores an answer from 0.0 to 1.0. `evaluate` measures how far its scores
-can be trusted."""
-
-_EVALUATE_DESCRIPTION = """\
-Turn the reference answers of a question file into right answers in another
+Measure how far a judge, which scores an answer from 0.0 to 1.0, can be trusted:
+turn the reference answers of a question file into right answers in another
 form, false answers, and answers of degenerate policies, and measure the judge's
 scores of each. With --labels or --attacks, measure on answers that people
 labelled instead, for judges that read prose. Writes evaluation.json and
 gradings.jsonl. A training run prints at its start what the last evaluation of
 its judge found."""
 
-_EVALUATE = """
+_EXAMPLES = """
   sql-agent judge evaluate                  the test questions of the sample
   sql-agent judge evaluate -n 40 judge.name=llm        needs TEACHER_MODEL
   sql-agent judge evaluate --questions my.parquet --db my.db
@@ -87,39 +80,27 @@ _EVALUATE = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `evaluate` and return the exit code."""
-    parser = SettingsParser(prog="sql-agent judge", **help_text(_DESCRIPTION, _EVALUATE))
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    evaluate = commands.add_parser(
-        "evaluate", help="measure the scores of right and false answers", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)
-    )
-    _add_evaluate_arguments(evaluate)
-    return _evaluate(parser.parse_args(argv))
-
-
-def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
-    evaluate.add_argument("--questions", type=Path, action="append", metavar="FILE",
-                          help="questions with gold SQL, parquet or JSONL; may be repeated (default: the "
-                          "sample's test questions)")  # fmt: skip
-    evaluate.add_argument("--db", type=database, action="append", metavar="DB",
-                          help=f"database of the questions, one for each --questions: {DATABASE}")  # fmt: skip
-    evaluate.add_argument(
-        "--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions"
-    )
-    evaluate.add_argument("-n", type=positive, metavar="N", help="number of questions, evenly from each task "
-                          f"type (default: all; {_QUESTIONS_ONLINE} for a judge on a network)")  # fmt: skip
-    evaluate.add_argument(
-        "--labels", metavar="FILE", help="labelled answers: a JSONL file, or labels or heldout, which are shipped"
-    )
-    evaluate.add_argument(
-        "--attacks", metavar="FILE", help="attacks on the judge, JSONL (default: those that are shipped)"
-    )
-    evaluate.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="folder to write (default: runs/judge-NAME-DATE-TIME)"
-    )
-    add_setting_flags(evaluate, {"--task": "task"})
-    evaluate.add_argument("overrides", nargs="*", metavar="section.key=value",
-                          help="any setting; `sql-agent settings judge` lists those of the judge")  # fmt: skip
+    """Evaluate a judge and return the exit code."""
+    usage = "sql-agent judge evaluate [FLAGS] [section.key=value ...]"
+    parser = new_parser("judge", _DESCRIPTION, _EXAMPLES, usage=usage)
+    parser.add_argument("command", choices=("evaluate",), metavar="evaluate", help="the command")
+    parser.add_argument("--questions", type=Path, action="append", metavar="FILE",
+                        help="questions with gold SQL, parquet or JSONL; may be repeated (default: the sample's test "
+                        "questions)")  # fmt: skip
+    parser.add_argument("--db", type=database, action="append", metavar="DB",
+                        help=f"database of the questions, one for each --questions: {DATABASE}")  # fmt: skip
+    parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions")
+    parser.add_argument("-n", type=positive, metavar="N", help="number of questions, evenly from each task type "
+                        f"(default: all; {_QUESTIONS_ONLINE} for a judge on a network)")  # fmt: skip
+    parser.add_argument("--labels", metavar="FILE",
+                        help="labelled answers: a JSONL file, or labels or heldout, which are shipped")  # fmt: skip
+    parser.add_argument("--attacks", metavar="FILE",
+                        help="attacks on the judge, JSONL (default: those that are shipped)")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FOLDER",
+                        help="folder to write (default: runs/judge-NAME-DATE-TIME)")  # fmt: skip
+    add_setting_flags(parser, {"--task": "task"})
+    add_words(parser, meaning="any setting; `sql-agent settings judge` lists those of the judge")
+    return _evaluate(parse_words(parser, argv))
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
@@ -127,7 +108,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
     Returns 0, or 1 when more gradings failed than `judge.max_failed_share` allows.
     """
-    settings = load_settings(arguments.overrides, flags=flag_settings(arguments))
+    settings = load_settings(arguments.overrides, flags=arguments.flags)
     task = load_task(settings.task)
     judge = task.judge(settings, alone=True)
     ui = Ui()
@@ -142,14 +123,14 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     else:
         files, answers = _generated_answers(arguments, settings, task, judge, ui)
     folder = new_folder(arguments.out, settings.runs_dir, judge.name)
-    with ui.progress(f"Grading with {escape(judge.name)}", len(answers)) as on_done:
+    with ui.progress(f"Grading with {judge.name}", len(answers)) as on_done:
         gradings = asyncio.run(grade(judge, answers, on_done))
     found = measure(judge, gradings, files=files, max_failed_share=settings.judge.max_failed_share)
     write(folder, found, gradings)
-    _show(found, gradings, ui.console)
+    _show(found, gradings, ui)
     if found.usage.requests or found.usage.cache_hits:
         ui.say(f"Cost: {found.usage.described}; {found.usage.cache_hits} verdicts were in the cache")
-    ui.console.print(f"Numbers and gradings: {folder}", markup=False, soft_wrap=True)
+    ui.say(f"Numbers and gradings: {folder}")
     ui.say(task.disclaimer)
     if found.failed_share <= found.max_failed_share:
         return 0
@@ -226,73 +207,60 @@ def _cases(name: str) -> list[LabelledCase]:
     return shipped(name) if name in _SHIPPED else load_labelled(Path(name))
 
 
-def _show(found: Evaluation, gradings: Sequence[Grading], console: Console) -> None:
+def _show(found: Evaluation, gradings: Sequence[Grading], ui: Ui) -> None:
     """Print the scores, the answers that were graded wrong, and the causes of failures."""
     if found.of("labels"):
-        console.print(_agreement_table(found))
+        print_table(_agreement_table(found), ui.console)
+        measures = [(group.kind, measure) for group in found.of("labels") for measure in group.measures.values()]
+        for line in dict.fromkeys(
+            f"– in {kind}: {measure.undefined}" for kind, measure in measures if measure.undefined
+        ):
+            ui.say(line)
     if found.of("attacks", "harmless", "false", "policy"):
-        console.print(_score_table(found))
+        print_table(_score_table(found), ui.console)
     wrong = wrong_gradings(gradings)
     lines = [f"{g.score:.2f}  {g.kind.replace('_', ' ')}: {g.answer[:100]!r}" for g in wrong if g.score is not None]
-    _print_some(lines, "answers graded wrong", console)
+    _say_some(lines, "answers graded wrong", ui)
     if found.failed:
-        console.print(f"[bold red]{found.failed} of {found.answers} gradings failed and are in no table:[/]")
-        _print_some([f"{count} × {cause}" for cause, count in causes_of_failure(gradings)], "causes", console)
+        ui.say(f"{found.failed} of {found.answers} gradings failed and are in no table:")
+        _say_some([f"{count} × {cause}" for cause, count in causes_of_failure(gradings)], "causes", ui)
 
 
-def _print_some(lines: Sequence[str], what: str, console: Console) -> None:
+def _say_some(lines: Sequence[str], what: str, ui: Ui) -> None:
     for line in first_of(lines, _SHOWN, f"more {what}: see gradings.jsonl"):
-        console.print(f"  {printable(line)}", markup=False, highlight=False)
+        ui.say(f"  {line}")
 
 
-def _agreement_table(found: Evaluation) -> Table:
-    table = _table(f"Judge {found.judge} against labelled answers ({found.files[0]})", "graded", "failed",
-                   *_MEASURES.values())  # fmt: skip
-    groups = found.of("labels")
-    langs = {group.kind for group in groups} & {"en", "zh"}
-    for group in groups:
+def _agreement_table(found: Evaluation) -> TextTable:
+    """Return the agreement with people by kind of answer, then by language."""
+    kinds, langs = list[TableRow](), list[TableRow]()
+    for group in found.of("labels"):
         measures = [group.measures[name] for name in _MEASURES]
-        if group.kind in langs and group.kind == min(langs):
-            table.add_section()
-        table.add_row(group.kind, str(group.graded), _in_red(group.failed), *(_number(m.value) for m in measures))
+        rows = langs if group.kind in {"en", "zh"} else kinds
+        rows.append((group.kind, [str(group.graded), str(group.failed), *(_number(m.value) for m in measures)]))
         if group.kind == "all":
-            table.add_row("95 % from", "", "", *(_number(m.low) for m in measures))
-            table.add_row("95 % to", "", "", *(_number(m.high) for m in measures), end_section=True)
-    undefined = [f"– in {g.kind}: {m.undefined}" for g in groups for m in g.measures.values() if m.undefined]
-    table.caption = "\n".join(dict.fromkeys(undefined)) or None
-    return table
+            rows.append(("95 % from", ["", "", *(_number(m.low) for m in measures)]))
+            rows.append(("95 % to", ["", "", *(_number(m.high) for m in measures)]))
+    title = f"Judge {found.judge} against labelled answers ({found.files[0]})"
+    return TextTable(title, ["graded", "failed", *_MEASURES.values()], [kinds, langs])
 
 
-def _score_table(found: Evaluation) -> Table:
+def _score_table(found: Evaluation) -> TextTable:
+    """Return what each kind of answer earns, with a section for each set of answers."""
     attacks = bool(found.of("attacks"))
-    table = _table(f"What answers earn from the judge {found.judge} ({', '.join(found.files)})", "due", "mean", "min",
-                   "max", f"> {ATTACK_LIMIT}" if attacks else f"≥ {HALF}", "n", "failed")  # fmt: skip
+    sections: list[list[TableRow]] = []
     for name, heading in _SETS.items():
-        groups = [group for group in found.groups if group.set == name]
-        if groups:
-            table.add_section()
-            table.add_row(f"[bold]{heading}[/]")
-        for group in groups:
-            paid = group.above_limit if attacks else group.half_or_more
-            table.add_row(
-                f"  {escape(group.kind.replace('_', ' '))}", f"{group.due:.2f}", _number(group.mean),
-                _number(group.lowest), _number(group.highest),
-                _in_red(paid) if name in ("false", "attacks") else str(paid), str(group.graded), _in_red(group.failed),
-            )  # fmt: skip
-    return table
-
-
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=escape(title))
-    table.add_column("", no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
+        rows: list[TableRow] = [(heading, [])]
+        for group in (group for group in found.groups if group.set == name):
+            scores = (group.mean, group.lowest, group.highest)
+            counts = (group.above_limit if attacks else group.half_or_more, group.graded, group.failed)
+            texts = [f"{group.due:.2f}", *map(_number, scores), *map(str, counts)]
+            rows.append((f"  {group.kind.replace('_', ' ')}", texts))
+        if len(rows) > 1:
+            sections.append(rows)
+    columns = ["due", "mean", "min", "max", f"> {ATTACK_LIMIT}" if attacks else f"≥ {HALF}", "n", "failed"]
+    return TextTable(f"What answers earn from the judge {found.judge} ({', '.join(found.files)})", columns, sections)
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
-
-
-def _in_red(count: int) -> str:
-    return f"[bold red]{count}[/]" if count else "0"

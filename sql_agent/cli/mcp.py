@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 from starlette.middleware import Middleware
 
 from sql_agent.agent.mcp_server import make_server
-from sql_agent.cli.command import add_setting_flags, address, flag_settings, help_text
+from sql_agent.cli.command import add_setting_flags, add_words, address, new_parser, parse_words
 from sql_agent.config.endpoints import McpSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.system.sockets import LOCAL_NAMES, bind
@@ -35,8 +34,13 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the client disconnects or a signal, then return 0."""
-    arguments = _parser().parse_intermixed_args(argv)
-    settings = load_settings(arguments.overrides, config_file=arguments.config, flags=flag_settings(arguments))
+    parser = new_parser("mcp", _DESCRIPTION, _EXAMPLES)
+    parser.add_argument("--http", type=address, metavar="[HOST:]PORT", help="serve over HTTP; default HOST: 127.0.0.1")
+    add_setting_flags(parser, {"--task": "task"})
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
+    add_words(parser, meaning="any setting, see `sql-agent settings`")
+    arguments = parse_words(parser, argv)
+    settings = load_settings(arguments.overrides, config_file=arguments.config, flags=arguments.flags)
     settings = settings.model_copy(update={"agent": settings.agent.model_copy(update={"tool": "builtin"})})
     task = load_task(settings.task)
     task.prepare_database(settings, _say)  # without questions, which are slow to make
@@ -79,14 +83,3 @@ def _serve_http(task: Task, settings: Settings, host: str, port: int) -> None:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # stdout belongs to the protocol
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sql-agent mcp", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("--http", type=address, metavar="[HOST:]PORT", help="serve over HTTP; default HOST: 127.0.0.1")
-    add_setting_flags(parser, {"--task": "task"})
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
-    parser.add_argument(
-        "overrides", nargs="*", metavar="section.key=value", help="any setting, see `sql-agent settings`"
-    )
-    return parser

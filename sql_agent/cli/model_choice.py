@@ -23,6 +23,7 @@ from sql_agent.runs.run_folder import is_run, settings_of_run
 from sql_agent.system.runtime import slow_imports
 from sql_agent.tasks.task import default_settings
 
+NO_BENCHMARK = {"data.natural_questions": 0}  # for commands without it, because its database is slow to build
 _EMBEDDED = 134_515_008  # parameters of SmolLM2-135M
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_TIMEOUT_S = 5.0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from sql_agent.cli.command import help_text
+from sql_agent.cli.command import new_parser
 from sql_agent.config.settings import load_settings
 from sql_agent.runs.pages import page_url, serve
 from sql_agent.runs.report import LiveReport, RunReader, write_report
@@ -30,7 +29,7 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page into the run's folder and print its path, or serve the page. Return 0."""
-    parser = argparse.ArgumentParser(prog="sql-agent report", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser = new_parser("report", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", nargs="?", help="folder of the run, such as runs/quickstart")
     parser.add_argument("--all", action="store_true", help="list all runs in RUN, by default in runs_dir")
     parser.add_argument("--compare", type=Path, metavar="RUN", help="folder of another run, to show on the same page")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from sql_agent.cli.command import help_text, split_words
+from sql_agent.cli.command import add_words, new_parser, parse_words
 from sql_agent.config.settings import load_settings
 from sql_agent.runs.charts import result_table
 from sql_agent.runs.console import Ui, print_table
@@ -29,16 +28,15 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the list and return 0. Raises DataError for a damaged file."""
-    parser = argparse.ArgumentParser(prog="sql-agent runs", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("words", nargs="*", metavar="RUN | section.key=value",
-                        help="names of runs, and any setting, such as runs_dir")  # fmt: skip
-    overrides, names = split_words(parser.parse_args(argv).words)
-    runs_dir = load_settings(overrides).runs_dir
+    parser = new_parser("runs", _DESCRIPTION, _EXAMPLES)
+    add_words(parser, "RUN", "names of runs, and any setting, such as runs_dir")
+    arguments = parse_words(parser, argv)
+    runs_dir = load_settings(arguments.overrides).runs_dir
     ui = Ui()
-    for name in names:
+    for name in arguments.words:
         run = RunReader(Path(name) if is_run(Path(name)) else runs_dir / name)
         print_table(result_table(run.stages("")), ui.console)
-    if names:
+    if arguments.words:
         return 0
     if summaries := run_summaries(runs_dir):
         say_runs(summaries, ui.say)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 from sql_agent.chat.endpoint import AgentEndpoint
 from sql_agent.cli.chat import opened_model
-from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, address, flag_settings, help_text
+from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, address, new_parser, parse_words
 from sql_agent.config.endpoints import ChatSettings
 from sql_agent.runs.console import Ui
 from sql_agent.runs.pages import serve
@@ -29,18 +28,18 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until Ctrl-C and return 0. Raises the errors of `find_model`."""
-    parser = argparse.ArgumentParser(prog="sql-agent serve", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser = new_parser("serve", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("model", metavar="MODEL", help="the model of the agent")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="any setting")
+    add_words(parser)
     parser.add_argument("--address", type=address, default=("127.0.0.1", 0), metavar="[HOST:]PORT",
                         help="address of the endpoint; default: 127.0.0.1 and any free port")  # fmt: skip
     add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
-    arguments = parser.parse_intermixed_args(argv)
+    arguments = parse_words(parser, argv)
     ui = Ui(wraps=True)
     token = ChatSettings().token
     with (
         bind(*arguments.address) as sock,
-        opened_model(arguments.model, arguments.overrides, flag_settings(arguments), ui) as model,
+        opened_model(arguments.model, arguments.overrides, arguments.flags, ui) as model,
     ):
         sock.listen()  # before the address is shown: a client that connects at once would be refused
         key = token.get_secret_value() if token else new_token()

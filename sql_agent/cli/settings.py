@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import textwrap
 import tomllib
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from sql_agent.cli.command import NOT_ADVICE, help_text
+from sql_agent.cli.command import NOT_ADVICE, new_parser
 from sql_agent.config.endpoints import (
     AgentOpsSettings,
     AglSettings,
@@ -67,7 +66,7 @@ class Entry:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the settings of one section, or of all, and return 0. Raises ConfigError for an unknown section."""
-    parser = argparse.ArgumentParser(prog="sql-agent settings", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser = new_parser("settings", _DESCRIPTION, _EXAMPLES)
     names = (GENERAL, *SECTIONS, ENDPOINTS)
     parser.add_argument("section", nargs="?", metavar="SECTION", help=f"one of {', '.join(names)}; default: all")
     parser.add_argument("--markdown", action="store_true", help=f"print a Markdown page: {PAGE_COMMAND}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Sequence
 
-from sql_agent.cli.command import help_text
+from sql_agent.cli.command import new_parser
 from sql_agent.errors import ConfigError
 from sql_agent.rollouts.run_role import store_token
 from sql_agent.runs.console import Ui
@@ -28,9 +27,7 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal, then return 0."""
-    parser = argparse.ArgumentParser(
-        prog="sql-agent store", usage="sql-agent store [FLAGS]", **help_text(_DESCRIPTION, _EXAMPLES)
-    )
+    parser = new_parser("store", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")
     parser.add_argument("--no-token", action="store_true", help="let other hosts use the store without a token")

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, help_text
-from sql_agent.cli.train_forecast import show_forecast
-from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan, plan_settings
-from sql_agent.cli.train_trace import TRACED_QUESTIONS, show_trace
+from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, add_words, new_parser, parse_words
+from sql_agent.cli.train_plan import CI_STEPS, Plan, make_plan, plan_settings
+from sql_agent.cli.train_preview import TRACED_QUESTIONS, show_forecast, show_trace
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import DataError, GpuMemoryError, SqlAgentError
 from sql_agent.rollouts.preflight import check_opentelemetry
@@ -163,7 +162,7 @@ def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) 
     """Run the rollouts that the algorithm in another terminal puts into `store`; return the exit code."""
     check_opentelemetry()
     # The algorithm sends the settings that affect rollouts. The settings loaded here apply to this host.
-    own = load_settings(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
+    own = load_settings(arguments.overrides, config_file=arguments.config, flags=arguments.flags)
     with slow_imports():
         from sql_agent.training import run  # noqa: PLC0415  slow, so after the settings
 
@@ -172,13 +171,9 @@ def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) 
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="sql-agent train",
-        usage="sql-agent train [--ci | --ci-fast] [FLAGS] [section.key=value ...]",
-        **help_text(_DESCRIPTION, _EXAMPLES),
-    )
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value",
-                        help="any setting; wins over a flag; `sql-agent settings` lists them")  # fmt: skip
+    usage = "sql-agent train [--ci | --ci-fast] [FLAGS] [section.key=value ...]"
+    parser = new_parser("train", _DESCRIPTION, _EXAMPLES, usage=usage)
+    add_words(parser, meaning="any setting; wins over a flag; `sql-agent settings` lists them")
     run = parser.add_argument_group("run")
     length = run.add_mutually_exclusive_group()
     length.add_argument("--ci", action="store_true",
@@ -204,21 +199,23 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     model = parser.add_argument_group("model")
     add_setting_flags(model, {"--model": "model", "--lora-rank": "verl.lora_rank"})
     level = model.add_mutually_exclusive_group()
-    for flag, const, meaning in (
-        (
-            "--trajectory-level",
-            "trajectory",
-            "one training sequence per chain of turns that continue each other (default)",
-        ),
-        ("--transition-level", "transition", "one training sequence per turn (backend verl)"),
+    for flag, meaning in (
+        ("--trajectory-level", "one training sequence per chain of turns that continue each other (default)"),
+        ("--transition-level", "one training sequence per turn (backend verl)"),
     ):
         dest = f"{SETS}verl.config.sql_agent.level"
+        const = flag[2:].removesuffix("-level")
         level.add_argument(flag, dest=dest, action="store_const", const=const, help=meaning)
     gpus = parser.add_argument_group("GPUs (backend verl)")
     gpus.add_argument("--device", choices=("gpu", "npu"), help="npu: train on Ascend NPUs (untested); default: gpu")
     counts = {"--n-gpus": "verl.n_gpus", "--nnodes": "verl.nnodes", "--trainer-mode": "verl.trainer_mode"}
     add_setting_flags(gpus, counts)
-    return parser.parse_intermixed_args(argv)
+    arguments = parse_words(parser, argv)
+    if arguments.ci_fast:
+        arguments.flags["train.steps"] = 1
+    if arguments.device == "npu":
+        arguments.flags["verl.config.trainer.device"] = "npu"
+    return arguments
 
 
 def try_report(log: RunLog, ui: Ui) -> Path | None:

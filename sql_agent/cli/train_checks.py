@@ -54,8 +54,12 @@ def check_settings(settings: Settings) -> None:
         )
 
 
-def checkpoint_bytes(settings: Settings, parameters: int) -> int:
-    """Return the bytes of a run's checkpoints on disk."""
+def disk_needed(settings: Settings, parameters: int) -> tuple[int, int]:
+    """Return the bytes of a run's checkpoints, and the free bytes of their disk."""
+    return _checkpoint_bytes(settings, parameters), free_disk(settings.runs_dir)
+
+
+def _checkpoint_bytes(settings: Settings, parameters: int) -> int:
     lora, train = settings.verl.lora_rank > 0, settings.train
     # The next checkpoint is written before the oldest is removed.
     kept = min(train.keep_checkpoints + 1, math.ceil(train.steps / train.save_every))
@@ -83,13 +87,14 @@ def _check_host(settings: Settings) -> None:
         _check_gpus(settings)
     parameters = count_parameters(settings.model)
     if parameters is not None and not (verl and settings.verl.lora_rank):
-        _check_disk(settings, parameters)
+        check_disk(settings, parameters)
     if parameters is not None and not verl:
         check_host_memory(settings, parameters)
 
 
-def _check_disk(settings: Settings, parameters: int) -> None:
-    needed, free = checkpoint_bytes(settings, parameters), free_disk(settings.runs_dir)
+def check_disk(settings: Settings, parameters: int) -> None:
+    """Raise ConfigError when the checkpoints do not fit on their disk."""
+    needed, free = disk_needed(settings, parameters)
     if free < needed:
         raise ConfigError(
             f"the checkpoints of this run need {shown_size(needed)}, and {shown_size(free)} are free at "

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from sql_agent.cli.command import flag_settings
 from sql_agent.cli.model_choice import check_model
 from sql_agent.cli.question_sets import TEMPLATE, evenly_spaced, leaves_out_natural, questions_of_run
 from sql_agent.cli.train_checks import check_settings, verl_is_installed
@@ -89,7 +88,7 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
     The sources take precedence over the recipe of --ci and the defaults of the backend. With --resume the settings are
     those of the run's folder; the sources may change only settings that do not change the run's result.
     """
-    sources = read_sources(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
+    sources = read_sources(arguments.overrides, config_file=arguments.config, flags=arguments.flags)
     if arguments.resume:
         return settings_to_resume(sources), sources
     given = merge(sources)
@@ -128,13 +127,6 @@ def with_judge(settings: Settings) -> tuple[Settings, str]:
     why = "" if settings.judge.name == name else f" (TEACHER_MODEL is {'set' if name == 'llm' else 'not set'})"
     judge = settings.judge.model_copy(update={"name": name})
     return settings.model_copy(update={"judge": judge}), f"judge {name}{why}"
-
-
-def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that the flags of `sql-agent train` set, keyed by dotted name."""
-    steps = {"train.steps": 1} if arguments.ci_fast else {}
-    device = {"verl.config.trainer.device": "npu"} if arguments.device == "npu" else {}
-    return flag_settings(arguments) | steps | device
 
 
 def chosen_backend(settings: Settings) -> str:

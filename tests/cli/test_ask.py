@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from sql_agent.cli.ask import main
-from sql_agent.cli.command import exits_cleanly, split_words
+from sql_agent.cli.command import add_words, exits_cleanly, new_parser, parse_words
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.questions.question_columns import language
@@ -229,11 +229,12 @@ def test_a_chinese_question_is_asked_in_chinese_and_not_wider_than_the_terminal(
 
 
 def test_what_has_an_equals_sign_and_no_space_before_it_is_a_setting_and_all_else_a_question() -> None:
-    overrides, questions = split_words(
-        ["What is 2 = 2?", "agent.max_turns=3", "Why?", "agent.mcp_command=sql-agent mcp"]
-    )
-    assert questions == ["What is 2 = 2?", "Why?"]
-    assert overrides == ["agent.max_turns=3", "agent.mcp_command=sql-agent mcp"]
+    parser = new_parser("ask", "", "")
+    add_words(parser, "QUESTION")
+    words = ["What is 2 = 2?", "agent.max_turns=3", "Why?", "agent.mcp_command=sql-agent mcp"]
+    arguments = parse_words(parser, words)
+    assert arguments.words == ["What is 2 = 2?", "Why?"]
+    assert arguments.overrides == ["agent.max_turns=3", "agent.mcp_command=sql-agent mcp"]
     assert language("Is 布洛芬 a drug?") == "zh"
 
 

@@ -96,7 +96,7 @@ def test_a_judge_behind_a_network_gets_a_few_questions_and_its_cost_is_said(
         (["--questions", "a.parquet", "--questions", "b.parquet", "--db", "x.db"], "2 question files and 1 databases"),
         (["--questions", "missing.parquet", "--db", "x.db"], "missing.parquet"),
         (["-n", "0"], "whole number from 1"),
-        (["-n", "5", "--nothing", "judge.name=facts"], "unrecognized arguments: --nothing\n"),
+        (["-n", "5", "--nothing", "judge.name=facts"], "unrecognized arguments: --nothing"),
     ],
 )
 def test_what_does_not_fit_together_is_said_with_exit_code_2(

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from sql_agent.cli.command import print_error
-from sql_agent.cli.train_trace import _show_span
+from sql_agent.cli.train_preview import _show_span
 from sql_agent.errors import TrainingError
 from sql_agent.runs.charts import kinds_table, result_table, stages
 from sql_agent.runs.console import Ui, print_table, wrap

@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 
 from sql_agent.__main__ import COMMANDS
-from sql_agent.cli.command import SettingsParser
 from sql_agent.config.settings import PREFIX, SECTIONS, load_settings, section_fields
 from sql_agent.errors import SqlAgentError
 from tests.support.documents import Command
@@ -117,14 +116,14 @@ def only_parsing() -> Iterator[None]:
     """Inside the context a command ends with an exception as soon as its words are understood."""
     with pytest.MonkeyPatch.context() as patch:
         parser = argparse.ArgumentParser
-        for kind, method in ((parser, "parse_args"), (parser, "parse_intermixed_args"), (SettingsParser, "parse_args")):
-            parse = getattr(kind, method)
+        for method in ("parse_args", "parse_intermixed_args"):
+            parse = getattr(parser, method)
 
             def parse_only(*arguments: Any, parse: Callable[..., Any] = parse) -> None:
                 parse(*arguments)
                 raise _UnderstoodError
 
-            patch.setattr(kind, method, parse_only)
+            patch.setattr(parser, method, parse_only)
         patch.setattr("sql_agent.config.settings.variable", lambda _: "any.db")  # what env:NAME stands for
         yield
 

@@ -21,7 +21,7 @@ def plan(*arguments: str) -> int:
 def test_memory_disk_and_time_are_printed_without_a_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sql_agent.cli.train_forecast.free_disk", lambda _: 10**12)
+    monkeypatch.setattr("sql_agent.cli.train_checks.free_disk", lambda _: 10**12)
     model = make_config(tmp_path / "1.5B", "1.5B")
     runs = tmp_path / "runs"
     assert plan(f"--model={model}", "--task=spider", "verl.gpu_memory_gb=80", f"runs_dir={runs}") == 0
@@ -43,7 +43,7 @@ def test_memory_disk_and_time_are_printed_without_a_gpu(
 def test_what_does_not_fit_is_refused_after_it_was_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sql_agent.cli.train_forecast.free_disk", lambda _: 10**12)
+    monkeypatch.setattr("sql_agent.cli.train_checks.free_disk", lambda _: 10**12)
     model = make_config(tmp_path / "1.5B", "1.5B")
     with pytest.raises(ConfigError, match="does not fit") as caught:
         plan(f"--model={model}", "verl.gpu_memory_gb=24")
@@ -53,8 +53,8 @@ def test_what_does_not_fit_is_refused_after_it_was_printed(
 
 
 def test_checkpoints_that_the_disk_cannot_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sql_agent.cli.train_forecast.free_disk", lambda _: 10**9)
-    with pytest.raises(ConfigError, match="checkpoints do not fit"):
+    monkeypatch.setattr("sql_agent.cli.train_checks.free_disk", lambda _: 10**9)
+    with pytest.raises(ConfigError, match="checkpoints of this run need"):
         plan(f"--model={make_config(tmp_path / '0.5B', '0.5B')}", "verl.gpu_memory_gb=80")
 
 
