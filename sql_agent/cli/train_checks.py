@@ -87,12 +87,12 @@ def _check_host(settings: Settings) -> None:
         _check_gpus(settings)
     parameters = count_parameters(settings.model)
     if parameters is not None and not (verl and settings.verl.lora_rank):
-        check_disk(settings, parameters)
+        check_free_disk(settings, parameters)
     if parameters is not None and not verl:
         check_host_memory(settings, parameters)
 
 
-def check_disk(settings: Settings, parameters: int) -> None:
+def check_free_disk(settings: Settings, parameters: int) -> None:
     """Raise ConfigError when the checkpoints do not fit on their disk."""
     needed, free = disk_needed(settings, parameters)
     if free < needed:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from sql_agent.cli.model_choice import ChosenModel, count_parameters, describe_local, remote_endpoint, served
 from sql_agent.cli.question_sets import evenly_spaced
-from sql_agent.cli.train_checks import check_disk, check_host_memory, disk_needed
+from sql_agent.cli.train_checks import check_free_disk, check_host_memory, disk_needed
 from sql_agent.cli.train_plan import Plan
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ModelError, TrainingError
@@ -46,7 +46,7 @@ def show_forecast(settings: Settings, ui: Ui) -> None:
         refuse(settings, plan)
     else:
         check_host_memory(settings, parameters)
-    check_disk(settings, parameters)
+    check_free_disk(settings, parameters)
 
 
 def _parameters(settings: Settings) -> int:
