@@ -17,7 +17,7 @@ from sql_agent.agent.tools import answer_json, parameters, sql_of
 from sql_agent.database import Database
 from sql_agent.database.answers import refusal
 from sql_agent.database.counterfactual import Change
-from sql_agent.database.mcp_client import META
+from sql_agent.database.mcp_client import META, VALUES_URI
 from sql_agent.schemas import TOOL_NAME, QueryAnswer
 from sql_agent.system.messages import first_problem
 from sql_agent.tasks.task import Task
@@ -38,6 +38,14 @@ def make_server(task: Task, database: Database) -> FastMCP:
             uri=AnyUrl(SCHEMA_URI), name="tables", description=description, mime_type="application/json", text=columns
         )
     )
+
+    @server.resource(
+        VALUES_URI, mime_type="application/json", description="the values of the database that a text names"
+    )
+    async def values(text: str) -> str:
+        found = await database.in_thread(database.named_values, text)
+        return json.dumps([value.model_dump() for value in found], ensure_ascii=False)
+
     return server
 
 

@@ -34,7 +34,7 @@ async def react(session: AgentSession) -> str:
     """Let the model call the tool until it answers, and return the answer."""
     task, question = session.task, session.question
     return await session.ask(
-        [user(task.question_text(question, session.database))],
+        [user(await session.database.in_thread(task.question_text, question, session.database))],
         system=task.instructions(question.lang, session.database, session.settings),
         tools=[function_tool(session.tool, task.describe_tool(session.database))],
         max_turns=session.settings.agent.max_turns,
@@ -52,7 +52,7 @@ async def check_rewrite(session: AgentSession) -> str:
     that the role `answer` writes from the result.
     """
     task, lang = session.task, session.question.lang
-    question = task.question_text(session.question, session.database)
+    question = await session.database.in_thread(task.question_text, session.question, session.database)
     system = task.describe(lang, session.database, session.settings)
     messages = [user(prompt(WRITE, lang, question=question, dialect=session.database.dialect.title))]
     role, statements, sql = WRITE, session.settings.agent.max_turns, ""

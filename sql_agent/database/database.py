@@ -16,6 +16,7 @@ from typing import ParamSpec, Self, TypeVar
 
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.dialect import Dialect
+from sql_agent.database.named_values import NamedValue
 from sql_agent.database.schema import Schema
 from sql_agent.schemas import QueryAnswer, QueryLimits
 
@@ -54,6 +55,13 @@ class Database(ABC):
 
         With `changes`, the statement reads changed tables and the answer has no `hint`. Raises DatabaseFileError if the
         database does not answer.
+        """
+
+    @abstractmethod
+    def named_values(self, text: str) -> list[NamedValue]:
+        """Return the values of the database that `text` names, such as a question, in the order of the text.
+
+        Raises DatabaseFileError if the database does not answer.
         """
 
     async def in_thread(self, function: Callable[_In, _Out], *args: _In.args, **kwargs: _In.kwargs) -> _Out:

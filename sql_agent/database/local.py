@@ -16,6 +16,7 @@ from sql_agent.database.answers import DATABASE_CHANGED, UNAVAILABLE, refusal
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.database import MAX_QUERIES, Database
 from sql_agent.database.guard import check_length
+from sql_agent.database.named_values import NamedValue
 from sql_agent.database.schema import RequiredSchema
 from sql_agent.database.source import Opened, Source, open_source
 from sql_agent.database.workers import Worker
@@ -26,6 +27,7 @@ from sql_agent.system.messages import OUTAGE_S, Outage
 logger = logging.getLogger(__name__)
 
 _GRACE_S = 0.2  # after the deadline; a worker that has not answered by then is killed
+_LOOK_UP_S = 30.0  # for a look-up in memory, which takes a few milliseconds on a machine with a free core
 _KEPT_IDLE_S = 10.0  # an idle worker is stopped after this time; starting one takes about 10 ms of CPU time
 _PAUSE_S = 1.0  # between two attempts while the database does not answer
 _numbers = itertools.count()
@@ -77,6 +79,15 @@ class LocalDatabase(Database):
         except QueryError as error:
             return refusal(error.kind, error.message, error.hint)
 
+    def named_values(self, text: str) -> list[NamedValue]:
+        """Look the values up in a worker process, whose server keeps an index of them."""
+        try:
+            found = self._reply({"text": text}, _LOOK_UP_S)["values"]
+        except (TimeoutError, EOFError, QueryError) as error:
+            message = f"the values of {self.source} cannot be looked up: {error or type(error).__name__}"
+            raise DatabaseFileError(message, hint="look for the error of the worker process in the terminal") from error
+        return list(map(NamedValue.model_validate, found))
+
     def close(self) -> None:
         """Stop the worker processes. Running statements return an error."""
         with self._lock:
@@ -103,26 +114,33 @@ class LocalDatabase(Database):
 
     def _answer(self, request: dict[str, Any]) -> QueryAnswer:
         """Return a worker's answer. Raises QueryError if the database is closed."""
-        worker = self._handed_over(request)
-        is_fit = False
         try:
-            reply = worker.receive(self.limits.deadline_s + _GRACE_S)
-            is_fit = not reply["last"]
+            reply = self._reply(request, self.limits.deadline_s + _GRACE_S)
         except TimeoutError:
-            worker.kill()
             return self._too_slow()
         except EOFError:
             self._check_open()
             message = "the statement needed more memory or time than a query may have"
             return refusal("too_complex", message, "write a simpler statement, read fewer rows")
-        except BaseException:  # such as KeyboardInterrupt
+        if reply["trouble"]:
+            logger.warning("no hint for a statement: %s", reply["trouble"])
+        return QueryAnswer.model_validate(reply["answer"])
+
+    def _reply(self, request: dict[str, Any], seconds: float) -> Any:
+        """Return a worker's reply. Raises TimeoutError after `seconds`, and EOFError if the worker process ends."""
+        worker = self._handed_over(request)
+        is_fit = False
+        try:
+            reply = worker.receive(seconds)
+            is_fit = not reply["last"]
+        except EOFError:
+            raise
+        except BaseException:  # such as TimeoutError and KeyboardInterrupt
             worker.kill()
             raise
         finally:
             self._take_back(worker, is_fit=is_fit)
-        if reply["trouble"]:
-            logger.warning("no hint for a statement: %s", reply["trouble"])
-        return QueryAnswer.model_validate(reply["answer"])
+        return reply
 
     def _handed_over(self, request: dict[str, Any]) -> Worker:
         """Send the request to an idle worker, or to a new one if there is none, and return this worker."""

@@ -13,6 +13,9 @@ import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import quote
+
+from pydantic import TypeAdapter
 
 from sql_agent.database.answers import refusal
 from sql_agent.database.counterfactual import Change
@@ -20,12 +23,14 @@ from sql_agent.database.database import Database
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import check_length
 from sql_agent.database.mysql.dialect import MYSQL
+from sql_agent.database.named_values import NamedValue
 from sql_agent.database.schema import Schema
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import TOOL_NAME, QueryAnswer, QueryLimits
 
 META = "sql_agent"  # our key in `_meta`
+VALUES_URI = "values://named-in/{text}"
 _CONNECT_S = 60.0  # includes the start of a server's worker processes
 _TRANSFER_S = 30.0  # for the transfer of a query and its answer, in addition to the query's deadline
 _DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLITE, MYSQL)}
@@ -79,6 +84,14 @@ class McpDatabase(Database):
         except (KeyError, TypeError, ValueError) as error:
             raise self._unusable(f"its answer cannot be read: {error!r}") from error
 
+    def named_values(self, text: str) -> list[NamedValue]:
+        """Read the server's resource of the values that a text names."""
+        found = self._wait(self._values(text), _TRANSFER_S)
+        try:
+            return TypeAdapter(list[NamedValue]).validate_json(found[0].text)
+        except (IndexError, AttributeError, ValueError) as error:
+            raise self._unusable(f"its values cannot be read: {error!r}") from error
+
     def close(self) -> None:
         """Close the connection, and stop the server if a command started it."""
         super().close()
@@ -110,6 +123,10 @@ class McpDatabase(Database):
                     raise
                 await self._disconnect(client)
         raise AssertionError
+
+    async def _values(self, text: str) -> Any:
+        client = await self._connected()
+        return await client.read_resource(VALUES_URI.replace("{text}", quote(text, safe="")))
 
     async def _connected(self) -> Any:
         async with self._lock:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rapidfuzz import fuzz, process
@@ -92,6 +92,15 @@ class NameIndex:
         near = () if own or aliases else self._named(self._near(key, is_part=bool(rows)))
         short = () if own or aliases or near else self._named(self._abbreviated(key) if rows else self._short_for(key))
         return Found(own, aliases, rows, tuple(name for name in near if name not in rows), short)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Return all names and aliases, in the form of `comparable`."""
+        return self._keys
+
+    def rows(self, key: str) -> tuple[Name, ...]:
+        """Return the rows with the name or alias `key`, which has the form of `comparable`."""
+        return tuple(self._names.get(key, ()))
 
     def exact(self, text: str) -> tuple[Name, ...]:
         """Return the names that equal `text` except for case and blanks."""
@@ -201,7 +210,7 @@ class NameIndex:
             (start, end)
             for start in range(len(key))
             for end in range(start + 2, min(len(key), start + self._longest) + 1)
-            if end - start < len(key) and key[start:end] in self._names and _is_word(key, start, end)
+            if end - start < len(key) and key[start:end] in self._names and is_word(key, start, end)
         ]
         taken: list[tuple[int, int]] = []
         for start, end in sorted(places, key=lambda place: place[0] - place[1]):
@@ -268,7 +277,7 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
     for line in re.findall(f"[^\n]*{re.escape(part)}[^\n]*", all_names) if part in all_names else ():
         start = line.index(part)
         end = start + len(part)
-        if _is_word(line, start, end) and rest.fullmatch(line[:start]) and rest.fullmatch(line[end:]):
+        if is_word(line, start, end) and rest.fullmatch(line[:start]) and rest.fullmatch(line[end:]):
             found.append(line)
     return sorted(found, key=len)[:_MOST_CALLED]
 
@@ -305,7 +314,7 @@ def _word_parts(key: str) -> Iterator[str]:
         yield from (part for part in joined if len(part) >= _SHARED_LETTERS)
 
 
-def _is_word(text: str, start: int, end: int) -> bool:
+def is_word(text: str, start: int, end: int) -> bool:
     """Return whether text[start:end] is Chinese or over two characters, and not a piece of a longer ASCII word."""
     word = text[start:end]
     if len(word) < 3 and not _CHINESE.search(word):

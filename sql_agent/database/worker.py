@@ -42,6 +42,7 @@ from sql_agent.database.deadline import Deadline, OutOfTime
 from sql_agent.database.guard import check
 from sql_agent.database.hints import Hints, is_wanted
 from sql_agent.database.name_index import NameIndex, read_names
+from sql_agent.database.named_values import ValueIndex
 from sql_agent.database.schema import Schema
 from sql_agent.database.source import Connection, Opened
 from sql_agent.database.sqlite.dialect import SQLITE
@@ -87,6 +88,7 @@ class _Loaded(NamedTuple):
     opened: Opened
     names: NameIndex
     texts: CellTexts
+    values: ValueIndex
     trouble: str | None
 
 
@@ -104,9 +106,10 @@ def _read(data: bytes) -> _Loaded:
             trouble = error.message
         except Exception as error:  # raised by the task's functions that extract aliases
             trouble = f"{type(error).__name__}: {error}"
+    values = ValueIndex(names, texts)
     gc.collect()
     gc.freeze()  # garbage collection would write to, and so copy, memory pages that workers share
-    return _Loaded(opened, names, texts, trouble)
+    return _Loaded(opened, names, texts, values, trouble)
 
 
 def _run_worker(pipe: Pipe, loaded: _Loaded, turns: IO[bytes]) -> NoReturn:
@@ -150,6 +153,7 @@ class _Session:
 
     def __init__(self, loaded: _Loaded, turns: IO[bytes]) -> None:
         self._opened = opened = loaded.opened
+        self._values = loaded.values
         self._turns = turns
         self._due = 0.0  # of the current request, by time.monotonic()
         self._connection: Connection | None = None
@@ -164,12 +168,20 @@ class _Session:
 
         A request is JSON: `{"sql": text, "changes": [Change as an object, ...], "due": deadline by time.monotonic()}`.
         The reply is `{"answer": QueryAnswer, "trouble": why there is no hint, "last": whether this worker ends now}`.
+        The reply to a request with a "text" in place of "sql" has the "values" that this text names.
         """
         most_kib = _peak_kib() + _SWOLLEN_KIB
         while _peak_kib() <= most_kib:
             request = json.loads(pipe.recv_bytes())
-            answer, trouble = self._answer(request)
-            _send(pipe, {"answer": answer.model_dump(), "trouble": trouble, "last": _peak_kib() > most_kib})
+            if "text" in request:
+                reply: dict[str, object] = {"values": self._named_in(request["text"])}
+            else:
+                answer, trouble = self._answer(request)
+                reply = {"answer": answer.model_dump(), "trouble": trouble}
+            _send(pipe, {**reply, "last": _peak_kib() > most_kib})
+
+    def _named_in(self, text: str) -> list[dict[str, Any]]:
+        return [value.model_dump() for value in self._values.named_in(text)]
 
     def _answer(self, request: dict[str, Any]) -> tuple[QueryAnswer, str | None]:
         """Return the answer, and an error message if writing its hint failed."""

@@ -63,7 +63,7 @@ class Asker:
         """Return the question of a draft; None, and the reason in `refused`, where a check fails."""
         said, route = self._said(draft) if not self._plain else ({}, None)
         text = draft.wording.say(self._chosen, held_out=held_out, **said)
-        if text in self._texts or _STUTTER.search(text):
+        if text in self._texts or _STUTTER.search(text) or self._names_a_row(draft):
             return None
         if not said and not self._plain:
             route = self._detours.around(draft, text)
@@ -73,6 +73,12 @@ class Asker:
         if question is not None:
             self._texts.add(text)
         return question
+
+    def _names_a_row(self, draft: Draft) -> bool:
+        """Return whether a question about an unknown name uses another name of a row, such as 胆石症 of 胆结石."""
+        if draft.task_type != "unanswerable" or draft.subject is not None or self._names is None:
+            return False
+        return any(self._names.knows(str(test.value)) for test in draft.statements[0].where)
 
     def _said(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
         """Return another name or everyday words by slot, and the route that begins with these; or ({}, None)."""

@@ -14,6 +14,7 @@ from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Style
 from sql_agent.tasks.described.description import Column, Description, Table, read_description
 from sql_agent.tasks.described.generate import make_question_files
+from sql_agent.tasks.described.question_text import with_named_values
 from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.task import Task
 
@@ -64,6 +65,7 @@ def described_task(path: Path) -> Task:
         describe=describe,
         instructions=instructions,
         labels=lambda _lang: labels,
+        question_text=with_named_values(description),
         default_database=default_database,
         default_questions=default_questions,
         questions_hint=f"run: sql-agent data questions --task {path}",

@@ -235,6 +235,9 @@ class Description(Record):
         return self
 
 
+WORDINGS = tuple(_SLOTS)  # the lists of wordings that a column has
+
+
 def slots_of(key: str) -> tuple[str, ...]:
     """Return the slots of each wording in a column's list `key`."""
     return _SLOTS[key]

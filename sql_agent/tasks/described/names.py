@@ -34,6 +34,10 @@ class OtherNames:
             chosen.shuffle(ways)
         return next((name for way in ways for name in way if self._leads_to(name, row)), None)
 
+    def knows(self, text: str) -> bool:
+        """Return whether a text is the name, or another name, of a row."""
+        return bool(self._index.rows(comparable(text)))
+
     def pairs(self) -> Iterator[tuple[str, Name]]:
         """Yield all names of rows with the row, as the index of the database has them."""
         for table, naming in self._namings.items():

@@ -21,6 +21,7 @@ from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.described import generate
 from sql_agent.tasks.described.description import Description, read_description, restricted
 from sql_agent.tasks.described.generate import Made
+from sql_agent.tasks.described.question_text import with_named_values
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
@@ -161,6 +162,16 @@ def _prompt_file(name: str) -> str:
     return files("sql_agent.tasks.medical").joinpath("prompts", name).read_text(encoding="utf-8")
 
 
+def question_text(question: Question, database: Database) -> str:
+    """Return the question with the values of the database that it names."""
+    return _question_text(question.lang)(question, database)
+
+
+@cache
+def _question_text(lang: Lang) -> Callable[[Question, Database], str]:
+    return with_named_values(description(lang))
+
+
 @cache
 def column_labels(lang: Lang) -> dict[str, dict[str, str]]:
     """Return what the model is told about each column; nothing in English, where the names of the columns say it."""
@@ -185,6 +196,7 @@ TASK = Task(
     describe=describe,
     instructions=instructions,
     labels=column_labels,
+    question_text=question_text,
     default_database=default_database,
     default_questions=default_questions,
     questions_hint="run: sql-agent data questions --db {database}",

@@ -1,0 +1,197 @@
+"""Find the values of a database that a question names, so that a statement copies them and does not guess.
+
+A value is a row's name, also misspelt or by another name, or an item of a text cell. A question in Chinese has no blanks
+between words, so every part of the question is looked up, and of overlapping parts the longest counts.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Literal
+
+from rapidfuzz.distance import OSA
+
+from sql_agent.database.cell_texts import BETWEEN, CellTexts
+from sql_agent.database.name_index import Name, NameIndex, comparable, is_word
+from sql_agent.schemas import Record
+
+MAX_VALUES = 5  # for one question
+_MAX_TEXT = 600  # characters of a question that are searched
+_MAX_COLUMNS = 3  # shown for one value
+_MAX_ROWS = 3  # shown for one name
+_MAX_ITEMS = 300_000  # kept in memory, with their columns
+_MAX_ITEM_CHARS = 40
+_MIN_PART_CHARS = 3  # of the beginning of a name
+_MIN_MISSPELT_CHARS = 4
+_TYPO_EVERY = 4  # one typing error is tolerated for every four characters
+_MOST_SIMILAR = 50  # names that are compared with a question by edit distance
+_SINGLE_SHARE = 0.9  # a column has single values if so many of its cells are one item
+_SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")
+_NUMBER = re.compile(r"[\d\s.,%-]+")
+
+_Column = tuple[str, str]
+
+
+class NamedValue(Record):
+    """A value of the database and the columns that have it, written by `str` as a condition of a statement.
+
+    `operator` is `=` for a whole name, `LIKE` for a pattern.
+    """
+
+    columns: tuple[_Column, ...]
+    operator: Literal["=", "LIKE"]
+    value: str
+
+    def __str__(self) -> str:
+        literal = self.value.replace("'", "''")
+        return f"{', '.join('.'.join(column) for column in self.columns)} {self.operator} '{literal}'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A part of the question, from `start` to `end`, and the values that it names."""
+
+    start: int
+    end: int
+    values: tuple[NamedValue, ...]
+    is_name: bool = False
+
+
+class ValueIndex:
+    """An index of the row names and the items of text cells of one database."""
+
+    def __init__(self, names: NameIndex, texts: CellTexts) -> None:
+        self._names = names
+        self._keys = sorted(names.keys)
+        self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
+        self._columns = list(texts.columns)
+        self._single: set[int] = set()
+        self._items = self._read_items(texts)
+        self._with_pair: dict[str, list[int]] = defaultdict(list)
+        for number, key in enumerate(self._keys):
+            if len(key) >= _MIN_MISSPELT_CHARS:
+                for pair in set(_pairs(key)):
+                    self._with_pair[pair].append(number)
+
+    def named_in(self, question: str) -> list[NamedValue]:
+        """Return at most `MAX_VALUES` values that `question` names, in the order of the question."""
+        text = comparable(question[:_MAX_TEXT])
+        exact = [span for start, end in _words(text) if (span := self._exact(text, start, end)) is not None]
+        spans = [*exact, *self._misspelt(text, exact)]
+        taken: list[_Span] = []
+        for span in sorted(spans, key=lambda span: (span.start - span.end, not span.is_name)):
+            if all(span.end <= other.start or other.end <= span.start for other in taken):
+                taken.append(span)
+        best = sorted(taken, key=lambda span: (not span.is_name, span.start - span.end))[:MAX_VALUES]
+        found = dict.fromkeys(value for span in sorted(best, key=lambda span: span.start) for value in span.values)
+        return list(found)[:MAX_VALUES]
+
+    def _exact(self, text: str, start: int, end: int) -> _Span | None:
+        """Return the values that the part names word for word, or None."""
+        part = text[start:end]
+        rows = self._rows(part)
+        values = [*_whole(rows), *self._with_item(part)] or list(self._beginning(part))
+        return _Span(start, end, tuple(values), is_name=bool(rows)) if values else None
+
+    def _rows(self, key: str) -> Sequence[Name]:
+        """Return the rows with this name, else those with this alias."""
+        rows = self._names.rows(key)
+        return [row for row in rows if comparable(row.text) == key] or rows
+
+    def _with_item(self, part: str) -> Iterator[NamedValue]:
+        """Yield the columns, except row names, that have the part as an item, those of single values apart."""
+        found = self._items.get(part, ()) if not _NUMBER.fullmatch(part) else ()
+        shown = [number for number in found if self._columns[number] not in self._name_columns][:_MAX_COLUMNS]
+        for is_single in (True, False):
+            if columns := tuple(self._columns[number] for number in shown if (number in self._single) is is_single):
+                yield NamedValue(columns=columns, operator="LIKE", value=part if is_single else f"%{part}%")
+
+    def _beginning(self, part: str) -> Iterator[NamedValue]:
+        """Yield the columns of the names that begin with the part."""
+        if len(part) < _MIN_PART_CHARS:
+            return
+        first, last = bisect_left(self._keys, part), bisect_right(self._keys, part + chr(sys.maxunicode))
+        begun = (key for key in self._keys[first:last] if is_word(key, 0, len(part)))
+        rows = [row for key in begun for row in self._names.rows(key)]
+        if columns := tuple(dict.fromkeys((row.table, row.column) for row in rows)):
+            yield NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
+
+    def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:
+        """Yield the names that a part of the question misspells, unless most of the part is spelt right as another."""
+        shared = Counter(number for pair in set(_pairs(text)) for number in self._with_pair.get(pair, ()))
+        near = []
+        for number, count in shared.items():
+            length = len(self._keys[number])
+            if count >= max(2, length - 1 - 2 * (length // _TYPO_EVERY)):  # an error changes at most two pairs
+                near.append((-count / length, self._keys[number]))
+        for _, key in sorted(near)[:_MOST_SIMILAR]:
+            span = min(_windows(text, key), default=None)
+            if span is None:
+                continue
+            distance, start, end = span
+            known = (min(end, other.end) - max(start, other.start) for other in exact if other.is_name)
+            if distance and max(known, default=0) < len(key) - 1:
+                yield _Span(start, end, tuple(_whole(self._rows(key))), is_name=True)
+
+    def _read_items(self, texts: CellTexts) -> dict[str, tuple[int, ...]]:
+        """Return the numbers of the columns that have an item, the one with most occurrences first."""
+        counts: dict[str, dict[int, int]] = {}
+        for number, cells in enumerate(texts.columns.values()):
+            found: Counter[str] = Counter()
+            listed = cells.split(BETWEEN)
+            singles = 0
+            for cell in listed:
+                items = [item for item in _SEPARATOR.split(cell) if item]
+                singles += len(items) == 1
+                found.update(comparable(item) for item in items if len(item) <= _MAX_ITEM_CHARS)
+            if singles >= _SINGLE_SHARE * len(listed):
+                self._single.add(number)
+            for item, count in found.items():
+                if len(counts) < _MAX_ITEMS or item in counts:
+                    counts.setdefault(item, {})[number] = count
+        kept: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for equal tuples
+        ordered = ((item, tuple(sorted(of, key=lambda number: -of[number]))) for item, of in counts.items())
+        return {item: kept.setdefault(columns, columns) for item, columns in ordered}
+
+
+def _whole(rows: Sequence[Name]) -> list[NamedValue]:
+    """Return the first row names, each with all columns that have a row of this name."""
+    ordered = sorted(rows[:_MAX_ROWS], key=lambda row: row.text)
+    return [
+        NamedValue(columns=tuple((row.table, row.column) for row in group), operator="=", value=text)
+        for text, group in groupby(ordered, key=lambda row: row.text)
+    ]
+
+
+def _words(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each part of the text that cuts no word of an alphabet."""
+    for start in range(len(text)):
+        for end in range(start + 2, min(len(text), start + _MAX_ITEM_CHARS) + 1):
+            if is_word(text, start, end) and not text[start].isspace() and not text[end - 1].isspace():
+                yield start, end
+
+
+def _windows(text: str, key: str) -> Iterator[tuple[int, int, int]]:
+    """Yield the edit distance, start and end of each part of the text that may be a misspelt `key`.
+
+    The first character counts as spelt right: 的综合征 is not a misspelt name such as X综合征.
+    """
+    allowed = len(key) // _TYPO_EVERY
+    start = text.find(key[0])
+    while start >= 0:
+        for end in range(start + len(key) - 1, min(len(text), start + len(key) + 1) + 1):
+            distance = OSA.distance(text[start:end], key, score_cutoff=allowed)
+            is_spelt = all(char.isalpha() or char in key for char in text[start:end])
+            if distance <= allowed and is_spelt and is_word(text, start, end):
+                yield distance, start, end
+        start = text.find(key[0], start + 1)
+
+
+def _pairs(text: str) -> Iterator[str]:
+    return (first + second for first, second in pairwise(text))
