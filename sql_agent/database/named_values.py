@@ -1,7 +1,7 @@
 """Find the values of a database that a question names, so that a statement copies them and does not guess.
 
-A value is a row's name, also misspelt or by another name, or an item of a text cell. A question in Chinese has no blanks
-between words, so every part of the question is looked up, and of overlapping parts the longest counts.
+A value is a row's name, also misspelt or by another name, or an item of a text cell. A question in Chinese has no
+blanks between words, so every part of the question is looked up, and of overlapping parts the longest counts.
 """
 
 from __future__ import annotations
