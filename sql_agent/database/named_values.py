@@ -55,7 +55,10 @@ class NamedValue(Record):
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A part of the question, from `start` to `end`, and the values that it names."""
+    """A part of the question, from `start` to `end`, and the values that it names.
+
+    `is_name` is whether the part is the name of a row or the beginning of several names.
+    """
 
     start: int
     end: int
@@ -71,7 +74,7 @@ class ValueIndex:
         self._keys = sorted(names.keys)
         self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
         self._columns = list(texts.columns)
-        self._single: set[int] = set()
+        self._single: dict[int, frozenset[str]] = {}  # the items that are always whole cells, by column of such cells
         self._items = self._read_items(texts)
         self._with_pair: dict[str, list[int]] = defaultdict(list)
         for number, key in enumerate(self._keys):
@@ -88,7 +91,8 @@ class ValueIndex:
         for span in sorted(spans, key=lambda span: (span.start - span.end, not span.is_name)):
             if all(span.end <= other.start or other.end <= span.start for other in taken):
                 taken.append(span)
-        best = sorted(taken, key=lambda span: (not span.is_name, span.start - span.end))[:MAX_VALUES]
+        first = {span.values: span for span in sorted(taken, key=lambda span: -span.start)}  # of the same values
+        best = sorted(first.values(), key=lambda span: (not span.is_name, span.start - span.end))[:MAX_VALUES]
         found = dict.fromkeys(value for span in sorted(best, key=lambda span: span.start) for value in span.values)
         return list(found)[:MAX_VALUES]
 
@@ -96,8 +100,9 @@ class ValueIndex:
         """Return the values that the part names word for word, or None."""
         part = text[start:end]
         rows = self._rows(part)
-        values = [*_whole(rows), *self._with_item(part)] or list(self._beginning(part))
-        return _Span(start, end, tuple(values), is_name=bool(rows)) if values else None
+        begun = self._begun(part) if not rows else ()
+        values = [*_whole(rows), *self._with_item(part)] or list(_beginning(part, begun))
+        return _Span(start, end, tuple(values), is_name=bool(rows) or len(begun) > 1) if values else None
 
     def _rows(self, key: str) -> Sequence[Name]:
         """Return the rows with this name, else those with this alias."""
@@ -108,19 +113,18 @@ class ValueIndex:
         """Yield the columns, except row names, that have the part as an item, those of single values apart."""
         found = self._items.get(part, ()) if not _NUMBER.fullmatch(part) else ()
         shown = [number for number in found if self._columns[number] not in self._name_columns][:_MAX_COLUMNS]
-        for is_single in (True, False):
-            if columns := tuple(self._columns[number] for number in shown if (number in self._single) is is_single):
-                yield NamedValue(columns=columns, operator="LIKE", value=part if is_single else f"%{part}%")
+        whole = [number for number in shown if part in self._single.get(number, ())]
+        for pattern, numbers in ((part, whole), (f"%{part}%", [number for number in shown if number not in whole])):
+            if columns := tuple(self._columns[number] for number in numbers):
+                yield NamedValue(columns=columns, operator="LIKE", value=pattern)
 
-    def _beginning(self, part: str) -> Iterator[NamedValue]:
-        """Yield the columns of the names that begin with the part."""
+    def _begun(self, part: str) -> Sequence[Name]:
+        """Return the rows whose name begins with the part."""
         if len(part) < _MIN_PART_CHARS:
-            return
+            return ()
         first, last = bisect_left(self._keys, part), bisect_right(self._keys, part + chr(sys.maxunicode))
         begun = (key for key in self._keys[first:last] if is_word(key, 0, len(part)))
-        rows = [row for key in begun for row in self._names.rows(key)]
-        if columns := tuple(dict.fromkeys((row.table, row.column) for row in rows)):
-            yield NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
+        return list(dict.fromkeys(row for key in begun for row in self._names.rows(key)))
 
     def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:
         """Yield the names that a part of the question misspells, unless most of the part is spelt right as another."""
@@ -144,14 +148,12 @@ class ValueIndex:
         counts: dict[str, dict[int, int]] = {}
         for number, cells in enumerate(texts.columns.values()):
             found: Counter[str] = Counter()
-            listed = cells.split(BETWEEN)
-            singles = 0
-            for cell in listed:
-                items = [item for item in _SEPARATOR.split(cell) if item]
-                singles += len(items) == 1
+            listed = [[item for item in _SEPARATOR.split(cell) if item] for cell in cells.split(BETWEEN)]
+            for items in listed:
                 found.update(comparable(item) for item in items if len(item) <= _MAX_ITEM_CHARS)
-            if singles >= _SINGLE_SHARE * len(listed):
-                self._single.add(number)
+            if sum(len(items) == 1 for items in listed) >= _SINGLE_SHARE * len(listed):
+                parts = {comparable(item) for items in listed if len(items) > 1 for item in items}
+                self._single[number] = frozenset(found.keys() - parts)
             for item, count in found.items():
                 if len(counts) < _MAX_ITEMS or item in counts:
                     counts.setdefault(item, {})[number] = count
@@ -167,6 +169,12 @@ def _whole(rows: Sequence[Name]) -> list[NamedValue]:
         NamedValue(columns=tuple((row.table, row.column) for row in group), operator="=", value=text)
         for text, group in groupby(ordered, key=lambda row: row.text)
     ]
+
+
+def _beginning(part: str, begun: Sequence[Name]) -> Iterator[NamedValue]:
+    """Yield the columns of the names that begin with the part."""
+    if columns := tuple(dict.fromkeys((row.table, row.column) for row in begun)):
+        yield NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
 
 
 def _words(text: str) -> Iterator[tuple[int, int]]:

@@ -37,7 +37,7 @@ class QuestionServer(ThreadingHTTPServer):
 
     def reply(self, body: dict[str, Any]) -> dict[str, Any] | None:
         messages = body["messages"]
-        question = next(m["content"] for m in messages if m["role"] == "user")
+        question = next(m["content"] for m in messages if m["role"] == "user").splitlines()[0]
         if self.failing[question]:
             self.failing[question] -= 1
             return None

@@ -1,0 +1,85 @@
+"""What a question names is found in the database: names, also misspelt or called otherwise, and items of cells."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from sql_agent.database import Database, Naming, RequiredSchema, open_database
+from sql_agent.database.named_values import MAX_VALUES
+
+SCHEMA = RequiredSchema(
+    {"drug": ("name", "treats", "colour", "box"), "illness": ("title", "signs")},
+    hint="none",
+    names={"drug": Naming("name", called={"布洛芬片": ("芬必得",)}), "illness": Naming("title")},
+)
+DRUGS = [
+    ("布洛芬片", "头痛；牙痛；关节炎", "red", "10"),
+    ("布洛芬缓释胶囊", "头痛", "white", "20"),
+    ("灵芝胶囊", "失眠，多梦", "brown", "30"),
+    ("Aspirin tablets", "pain; fever", "dark red", "40"),
+    ("Cancidas", "candida", "white", "50"),
+    *((f"药{number}号丸", "咳嗽", "red", "12") for number in range(40)),
+]
+ILLNESSES = [("牙痛", "牙龈肿胀；失眠"), ("精索静脉曲张", "坠胀"), ("Gout", "pain")]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    path = tmp_path_factory.mktemp("named") / "drugs.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE drug (id INTEGER PRIMARY KEY, name TEXT, treats TEXT, colour TEXT, box TEXT)")
+    connection.execute("CREATE TABLE illness (id INTEGER PRIMARY KEY, title TEXT, signs TEXT)")
+    connection.executemany("INSERT INTO drug (name, treats, colour, box) VALUES (?, ?, ?, ?)", DRUGS)
+    connection.executemany("INSERT INTO illness (title, signs) VALUES (?, ?)", ILLNESSES)
+    connection.commit()
+    connection.close()
+    with open_database(path, SCHEMA) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        ("吃了布洛芬缓释胶囊还头痛怎么办", ["drug.name = '布洛芬缓释胶囊'", "drug.treats LIKE '%头痛%'"]),
+        ("芬必得是什么颜色的", ["drug.name = '布洛芬片'"]),
+        ("灵芝胶襄治什么", ["drug.name = '灵芝胶囊'"]),
+        ("怀疑自己精锁静脉曲张", ["illness.title = '精索静脉曲张'"]),
+        ("牙痛吃什么", ["illness.title = '牙痛'", "drug.treats LIKE '%牙痛%'"]),
+        ("布洛芬有哪几种", ["drug.name LIKE '%布洛芬%'"]),
+        ("失眠怎么回事", ["drug.treats, illness.signs LIKE '%失眠%'"]),
+        ("what is aspirin tablets for?", ["drug.name = 'Aspirin tablets'"]),
+        ("Which drugs are red?", ["drug.colour LIKE 'red'"]),
+        ("Can I eat candied oranges?", []),
+        ("are there 12 or 50 in a box", []),
+        ("今天天气怎么样", []),
+        ("", []),
+    ],
+)
+def test_a_question_names_values(database: Database, question: str, found: list[str]) -> None:
+    assert list(map(str, database.named_values(question))) == found
+
+
+def test_a_name_is_misspelt_only_where_the_text_has_no_other_name(database: Database) -> None:
+    assert list(map(str, database.named_values("灵芝胶囊和布洛芬片"))) == [
+        "drug.name = '灵芝胶囊'",
+        "drug.name = '布洛芬片'",
+    ]
+
+
+def test_a_condition_runs_as_it_is_written(database: Database) -> None:
+    for question in ("失眠怎么回事", "Which drugs are red?", "牙痛吃什么", "芬必得"):
+        for value in database.named_values(question):
+            for table, column in value.columns:
+                literal = value.value.replace("'", "''")
+                answer = database.query(f"SELECT * FROM {table} WHERE {column} {value.operator} '{literal}'")
+                assert answer.count > 0, value
+
+
+def test_a_long_text_names_few_values_and_no_text_breaks_the_look_up(database: Database) -> None:
+    names = "、".join(name for name, *_ in DRUGS)
+    assert len(database.named_values(names * 30)) == MAX_VALUES
+    for text in ("'; DROP TABLE drug; --", "\ud800布洛芬片", "\0" * 1000, "牙" * 5000, "%", "{name}"):
+        database.named_values(text)
