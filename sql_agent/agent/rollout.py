@@ -24,7 +24,7 @@ from sql_agent.reward import Judge, score
 from sql_agent.reward.execution_match import statement_in
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Drop, DropCause, Outcome, QueryCall, Question, RolloutRecord, Usage
-from sql_agent.system.sockets import LOCAL_NAMES
+from sql_agent.system.servers import LOCAL_NAMES
 from sql_agent.tasks.task import Task
 
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # of various servers

@@ -17,8 +17,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from sql_agent.chat.conversation import Answered, ChatModel, Failed, ask
-from sql_agent.runs.pages import web_app
 from sql_agent.system.messages import first_problem
+from sql_agent.system.servers import web_app
 
 
 class _Message(BaseModel):

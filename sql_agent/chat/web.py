@@ -31,9 +31,10 @@ from sql_agent.chat.conversation import (
 )
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import DataError, SqlAgentError
-from sql_agent.runs.pages import MESSAGES, asset, dictionary, page_response, render_template, web_app
+from sql_agent.runs.pages import MESSAGES, asset, dictionary, page_response, render_template
 from sql_agent.schemas import Record
 from sql_agent.system.messages import first_problem
+from sql_agent.system.servers import web_app
 
 _PACKAGE = "sql_agent.chat"
 _RATEABLE = 500  # newest answers in memory; older ones cannot be rated

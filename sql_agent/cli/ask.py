@@ -26,7 +26,7 @@ from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_folder import UNTRAINED, settings_of_run
 from sql_agent.runs.run_lines import LargestGain, largest_gain
 from sql_agent.schemas import Question, RolloutRecord
-from sql_agent.system.runtime import slow_imports
+from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import Task, load_task
 
 _QUESTIONS = 4

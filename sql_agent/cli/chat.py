@@ -23,11 +23,9 @@ from sql_agent.config.endpoints import ChatSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.console import Ui
-from sql_agent.runs.pages import page_url, serve
 from sql_agent.system.files import check_writable
-from sql_agent.system.runtime import slow_imports
-from sql_agent.system.sockets import LOCAL_NAMES, bind
-from sql_agent.system.tokens import new_token
+from sql_agent.system.process import slow_imports
+from sql_agent.system.servers import LOCAL_NAMES, bind, new_token, page_url, serve
 from sql_agent.tasks.task import Task, load_task
 
 _EXAMPLES_SHOWN, _EXAMPLE_CHARS = 3, 70

@@ -162,8 +162,8 @@ def check_judge(*, online: bool) -> Finding:
 
 def check_store() -> Finding:
     """Store a rollout and read it back."""
-    from sql_agent.system.runtime import slow_imports
-    from sql_agent.system.sockets import free_port
+    from sql_agent.system.process import slow_imports
+    from sql_agent.system.servers import free_port
 
     with slow_imports():
         import agentlightning as agl

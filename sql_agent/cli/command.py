@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, get_args, g
 from sql_agent.errors import ConfigError, SqlAgentError
 from sql_agent.system.files import named_disk_errors
 from sql_agent.system.messages import printable
-from sql_agent.system.signals import INTERRUPTED, STOPPING, end_interrupted, say_interrupted, stopping_signals
+from sql_agent.system.process import INTERRUPTED, STOPPING, end_interrupted, say_interrupted, stopping_signals
 
 if TYPE_CHECKING:
     from sql_agent.database import Source

@@ -18,22 +18,22 @@ from sql_agent.config.settings import load_settings, public_dump
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
 from sql_agent.evaluation.measures import in_samples, price_of
-from sql_agent.evaluation.predictions import check_predictions, write_predictions
 from sql_agent.evaluation.results import (
     Evaluation,
     Rollouts,
+    check_predictions,
     final_answers,
     measure,
     print_report,
     report_on,
+    write_predictions,
     write_results,
 )
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_info import installed_versions
 from sql_agent.schemas import RolloutRecord
 from sql_agent.system.files import check_writable, timestamped_folder
-from sql_agent.system.runtime import slow_imports
-from sql_agent.system.signals import INTERRUPTED
+from sql_agent.system.process import INTERRUPTED, slow_imports
 from sql_agent.tasks.task import load_task
 
 _FEW = 10  # minimum number of answers between two progress lines without a terminal

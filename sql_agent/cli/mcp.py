@@ -14,8 +14,7 @@ from sql_agent.agent.mcp_server import make_server
 from sql_agent.cli.command import add_setting_flags, add_words, address, new_parser, parse_words
 from sql_agent.config.endpoints import McpSettings
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.system.sockets import LOCAL_NAMES, bind
-from sql_agent.system.tokens import AccessCheck, new_token
+from sql_agent.system.servers import LOCAL_NAMES, AccessCheck, bind, new_token
 from sql_agent.tasks.task import Task, load_task
 
 _DESCRIPTION = """\

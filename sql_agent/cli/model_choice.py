@@ -20,7 +20,7 @@ from sql_agent.errors import ConfigError, DataError, ModelError
 from sql_agent.runs.checkpoints import checkpoints_by_step, last_checkpoint, step_of_verl, verl_checkpoints
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import is_run, settings_of_run
-from sql_agent.system.runtime import slow_imports
+from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import default_settings
 
 NO_BENCHMARK = {"data.natural_questions": 0}  # for commands without it, because its database is slow to build

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from sql_agent.cli.command import new_parser
 from sql_agent.config.settings import load_settings
-from sql_agent.runs.pages import page_url, serve
 from sql_agent.runs.report import LiveReport, RunReader, write_report
 from sql_agent.runs.run_list import write_run_list
-from sql_agent.system.sockets import bind_local
-from sql_agent.system.tokens import new_token
+from sql_agent.system.servers import bind, new_token, page_url, serve
 
 _DESCRIPTION = """\
 Draw a run as one HTML page that works offline: curves, validation, all rollouts
@@ -48,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(runs: Sequence[RunReader], port: int) -> None:
-    with bind_local(port) as sock:
+    with bind(port=port) as sock:
         sock.listen()  # before the address is shown: a browser that opens it at once would be refused
         token = new_token()
         print(f"{page_url(sock, token)}   Ctrl-C ends it", flush=True)

@@ -9,9 +9,7 @@ from sql_agent.cli.chat import opened_model
 from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, address, new_parser, parse_words
 from sql_agent.config.endpoints import ChatSettings
 from sql_agent.runs.console import Ui
-from sql_agent.runs.pages import serve
-from sql_agent.system.sockets import bind, http_url
-from sql_agent.system.tokens import new_token
+from sql_agent.system.servers import bind, http_url, new_token, serve
 
 _DESCRIPTION = """\
 Serve the agent with its database as an OpenAI-compatible endpoint. A chat

@@ -9,9 +9,8 @@ from sql_agent.cli.command import new_parser
 from sql_agent.errors import ConfigError
 from sql_agent.rollouts.run_role import store_token
 from sql_agent.runs.console import Ui
-from sql_agent.system.runtime import slow_imports
-from sql_agent.system.signals import handled_signals
-from sql_agent.system.sockets import LOCAL_NAMES, bind
+from sql_agent.system.process import handled_signals, slow_imports
+from sql_agent.system.servers import LOCAL_NAMES, bind
 
 _DESCRIPTION = """\
 Serve a store for runs with --external-store-address.
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         import agentlightning as agl  # noqa: PLC0415
 
         from sql_agent.rollouts.store_server import serve_store  # noqa: PLC0415
-        from sql_agent.system.runtime import install_event_loop  # noqa: PLC0415
+        from sql_agent.system.process import install_event_loop  # noqa: PLC0415
     agl.setup_logging("ERROR")
     install_event_loop()
     ui = Ui()

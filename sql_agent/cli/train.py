@@ -25,9 +25,8 @@ from sql_agent.runs.run_info import recorded_session
 from sql_agent.runs.run_lines import run_lines
 from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers import Trackers
-from sql_agent.system.memory import named_memory_errors
-from sql_agent.system.runtime import repeat_command, slow_imports
-from sql_agent.system.signals import INTERRUPTED
+from sql_agent.system.process import INTERRUPTED, repeat_command, slow_imports
+from sql_agent.system.resources import named_memory_errors
 from sql_agent.tasks.task import database_digest
 
 _DESCRIPTION = """\

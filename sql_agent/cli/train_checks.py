@@ -12,7 +12,7 @@ from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.runs.trackers import check_trackers
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
-from sql_agent.system.sockets import bind
+from sql_agent.system.servers import bind
 from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl import config as verl_config
 from sql_agent.training.verl.memory_plan import plan_memory, refuse

@@ -16,8 +16,8 @@ from sql_agent.errors import ModelError, TrainingError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.system.files import timestamped_folder
+from sql_agent.system.process import slow_imports
 from sql_agent.system.resources import available_memory, shown_size
-from sql_agent.system.runtime import slow_imports
 from sql_agent.training.duration import Duration, estimate
 from sql_agent.training.policy.context import config_of
 from sql_agent.training.policy.shape import Shape

@@ -48,7 +48,7 @@ from sql_agent.database.source import Connection, Opened
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
-from sql_agent.system.signals import die_with_parent
+from sql_agent.system.process import die_with_parent
 
 _MAX_MEMORY_BYTES = 512 * 1024 * 1024  # address space; the interpreter and its modules need 90 MB
 _MAX_FILE_BYTES = 64 * 1024  # for SQLite's index of a write-ahead log; nothing else is ever written

@@ -16,6 +16,7 @@ from sql_agent.rollouts.metrics import found_nothing, has_recovered, is_accurate
 from sql_agent.schemas import Lang, Outcome, Question, Record, RolloutRecord, Usage
 
 Readers = Mapping[Lang, Reader]
+Value = Callable[[RolloutRecord, Readers], float | None]
 SAMPLE = "#"  # between the id of a question and the number of its sample
 
 
@@ -64,19 +65,16 @@ class Measure:
 
     label: str
     unit: Literal["share", "number", "seconds", "dollars"]
-    value: Callable[[RolloutRecord, Readers], float | None]
+    value: Value = lambda _record, _readers: None
     percentile: int | None = None
 
 
 # Shares of questions that are asked several times, by the answers that are correct: among the first, all, any of them.
 # pass^k is that of Yao et al. 2024 (arXiv:2406.12045, tau-bench), pass@k that of Chen et al. 2021 (arXiv:2107.03374).
 SAMPLE_MEASURES: dict[str, Measure] = {
-    name: Measure(label, "share", lambda _record, _readers: None)
-    for name, label in (
-        ("pass_at_1", "pass@1: correct answers"),
-        ("pass_at_k", "pass@k: correct at least once"),
-        ("pass_all_k", "pass^k: correct every time"),
-    )
+    "pass_at_1": Measure("pass@1: correct answers", "share"),
+    "pass_at_k": Measure("pass@k: correct at least once", "share"),
+    "pass_all_k": Measure("pass^k: correct every time", "share"),
 }
 
 
@@ -96,10 +94,9 @@ def price_of(model: str) -> Price | None:
     """Return the price of the remote model `model` from litellm's price list, or None if the list lacks the model."""
     import litellm  # noqa: PLC0415  slow to import, and only remote models have a price
 
-    known = litellm.model_cost.get(model)
-    if not known or "input_cost_per_token" not in known or "output_cost_per_token" not in known:
-        return None
-    return Price(float(known["input_cost_per_token"]), float(known["output_cost_per_token"]))
+    known = litellm.model_cost.get(model, {})
+    prompt, completion = known.get("input_cost_per_token"), known.get("output_cost_per_token")
+    return None if prompt is None or completion is None else Price(float(prompt), float(completion))
 
 
 def _refuses(text: str, record: RolloutRecord, readers: Readers) -> bool | None:
@@ -108,53 +105,52 @@ def _refuses(text: str, record: RolloutRecord, readers: Readers) -> bool | None:
     return None if reader is None else reader.is_refusal(text)
 
 
-def _refused(record: RolloutRecord, readers: Readers) -> float | None:
-    refuses = _refuses(record.answer, record, readers)
-    return None if refuses is None else float(refuses)
+def _refused(record: RolloutRecord, readers: Readers) -> bool | None:
+    return _refuses(record.answer, record, readers)
 
 
-def _refused_where(*, answerable: bool) -> Callable[[RolloutRecord, Readers], float | None]:
+def _refused_where(*, answerable: bool) -> Value:
     def value(record: RolloutRecord, readers: Readers) -> float | None:
         should = _refuses(record.question.answer, record, readers)
-        return _refused(record, readers) if should is not None and should is not answerable else None
+        return None if should is None or should is answerable else _refused(record, readers)
 
     return value
 
 
-def _grounded(record: RolloutRecord, readers: Readers) -> float | None:
-    """Return 1.0 if the queries read all evidence, else 0.0; None without evidence or answer, and for a refusal."""
-    if record.evidence_read is None or not record.answer or _refuses(record.answer, record, readers):
+def _grounded(record: RolloutRecord, readers: Readers) -> bool | None:
+    """Return whether the queries read all evidence; None without evidence or answer, and for a refusal."""
+    if record.evidence_read is None or not record.answer or _refused(record, readers):
         return None
-    return float(len(record.evidence_read) == len(record.question.evidence))
+    return len(record.evidence_read) == len(record.question.evidence)
 
 
-def _recovered(record: RolloutRecord, _: Readers) -> float | None:
-    return float(has_recovered(record)) if any(map(found_nothing, record.calls)) else None
+def _recovered(record: RolloutRecord, _: Readers) -> bool | None:
+    return has_recovered(record) if any(map(found_nothing, record.calls)) else None
 
 
-def _tokens(record: RolloutRecord, count: int) -> float | None:
-    return float(count) if record.usage.prompt_tokens else None
+def _tokens(record: RolloutRecord, count: int) -> int | None:
+    return count if record.usage.prompt_tokens else None
 
 
 # A figure that training reports too has the same name in rollouts/metrics.py.
 ANSWER_MEASURES: dict[str, Measure] = {
-    "accurate": Measure("accurate: the form that is paid", "share", lambda r, _: float(is_accurate(r))),
-    "correct": Measure("correct: what a person accepts", "share", lambda r, _: float(is_correct(r))),
+    "accurate": Measure("accurate: the form that is paid", "share", lambda r, _: is_accurate(r)),
+    "correct": Measure("correct: what a person accepts", "share", lambda r, _: is_correct(r)),
     "reward/judge": Measure("judge score (0–1)", "number", lambda r, _: r.reward.judge if r.reward else None),
     "reward/mean": Measure("reward (up to 1.1)", "number", lambda r, _: r.reward.total if r.reward else None),
     "agent/sql_ok": Measure(
-        "with a successful query", "share", lambda r, _: float(any(c.answer.status == "ok" for c in r.calls))
+        "with a successful query", "share", lambda r, _: any(c.answer.status == "ok" for c in r.calls)
     ),
     "agent/grounded": Measure("answers, all evidence read", "share", _grounded),
     "refused_answerable": Measure("answerable, but refused", "share", _refused_where(answerable=True)),
     "right_refusals": Measure("unanswerable, and refused", "share", _refused_where(answerable=False)),
     "agent/refused": Measure("", "share", _refused),
     "agent/recovered": Measure("rows after an empty result", "share", _recovered),
-    "agent/answered": Measure("ended with an answer", "share", lambda r, _: float(r.outcome is Outcome.ANSWERED)),
+    "agent/answered": Measure("ended with an answer", "share", lambda r, _: r.outcome is Outcome.ANSWERED),
 }
 WORK_MEASURES: dict[str, Measure] = {
-    "agent/tool_calls": Measure("queries", "number", lambda r, _: float(len(r.calls))),
-    "agent/turns": Measure("turns", "number", lambda r, _: float(r.turns)),
+    "agent/tool_calls": Measure("queries", "number", lambda r, _: len(r.calls)),
+    "agent/turns": Measure("turns", "number", lambda r, _: r.turns),
     "agent/prompt_tokens": Measure("prompt tokens", "number", lambda r, _: _tokens(r, r.usage.prompt_tokens)),
     "agent/completion_tokens": Measure(
         "completion tokens", "number", lambda r, _: _tokens(r, r.usage.completion_tokens)
@@ -180,22 +176,20 @@ def reliability_measures(questions: int) -> dict[str, Measure]:
     }
 
 
-def _points(penalty: int) -> Callable[[RolloutRecord, Readers], float | None]:
+def _points(penalty: int) -> Value:
     def value(record: RolloutRecord, readers: Readers) -> float | None:
         refused = _refused(record, readers)
-        if refused is None or is_accurate(record):
-            return None if refused is None else 100.0
-        return 0.0 if refused else -100.0 * penalty
+        return None if refused is None else 100 if is_accurate(record) else 0 if refused else -100 * penalty
 
     return value
 
 
-def _accurate_if_answerable(record: RolloutRecord, readers: Readers) -> float | None:
-    return None if _refuses(record.question.answer, record, readers) is not False else float(is_accurate(record))
+def _accurate_if_answerable(record: RolloutRecord, readers: Readers) -> bool | None:
+    return is_accurate(record) if _refuses(record.question.answer, record, readers) is False else None
 
 
-def _precision(record: RolloutRecord, readers: Readers) -> float | None:
-    return float(bool(_refuses(record.question.answer, record, readers))) if _refused(record, readers) else None
+def _precision(record: RolloutRecord, readers: Readers) -> bool | None:
+    return _refuses(record.question.answer, record, readers) if _refused(record, readers) else None
 
 
 def in_samples(questions: Sequence[Question], samples: int) -> list[Question]:
@@ -224,8 +218,7 @@ def measure_set(
 ) -> SetResult:
     """Return the figures of the rollouts of one question set, in which each question was asked `samples` times.
 
-    `price` is that of the agent's model, None if unknown. With `reliability`, the figures include those of
-    `reliability_measures`.
+    `reliability` adds the figures of `reliability_measures`.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
     priced = [_with_cost(record, price) for record in records]
@@ -261,23 +254,23 @@ def _measure(
     figures = _sample_figures(graded, seed, samples) if samples > 1 else {}
     reliable = reliability_measures(len(graded)) if reliability else {}
     for name, measure in (reliable | ANSWER_MEASURES | WORK_MEASURES).items():
-        values = [value for record in graded if (value := measure.value(record, readers)) is not None]
-        if not values:
-            continue
-        if measure.percentile is not None:
-            figures[name] = Figure(value=float(np.percentile(values, measure.percentile)), count=len(values))
-            continue
-        if measure.unit != "share" and min(values) == max(values):  # a bootstrap of equal values gives no interval
-            figures[name] = Figure(value=values[0], count=len(values))
-            continue
-        interval = share_interval if measure.unit == "share" else bootstrap_interval
-        low, high = interval(values, seed=seed)
-        figures[name] = Figure(value=sum(values) / len(values), low=low, high=high, count=len(values))
+        if values := [float(value) for record in graded if (value := measure.value(record, readers)) is not None]:
+            figures[name] = _figure(values, measure, seed)
     totals = Totals(
         model=sum((record.usage for record in records), Usage()),
         judge=sum((record.judge_usage for record in records), Usage()),
     )
     return Group(questions=len(graded), dropped=len(records) - len(graded), figures=figures, totals=totals)
+
+
+def _figure(values: Sequence[float], measure: Measure, seed: int) -> Figure:
+    count = len(values)
+    if measure.percentile is not None:
+        return Figure(value=float(np.percentile(values, measure.percentile)), count=count)
+    if measure.unit != "share" and min(values) == max(values):  # a bootstrap of equal values gives no interval
+        return Figure(value=values[0], count=count)
+    low, high = (share_interval if measure.unit == "share" else bootstrap_interval)(values, seed=seed)
+    return Figure(value=sum(values) / count, low=low, high=high, count=count)
 
 
 def _sample_figures(graded: Sequence[RolloutRecord], seed: int, samples: int) -> dict[str, Figure]:
@@ -293,8 +286,4 @@ def _sample_figures(graded: Sequence[RolloutRecord], seed: int, samples: int) ->
         [float(any(answers)) for answers in complete],
         [float(all(answers)) for answers in complete],
     )
-    figures = {}
-    for name, values in zip(SAMPLE_MEASURES, shares, strict=True):
-        low, high = share_interval(values, seed=seed)
-        figures[name] = Figure(value=sum(values) / len(values), low=low, high=high, count=len(values))
-    return figures
+    return {name: _figure(of, SAMPLE_MEASURES[name], seed) for name, of in zip(SAMPLE_MEASURES, shares, strict=True)}

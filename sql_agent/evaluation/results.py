@@ -1,26 +1,34 @@
-"""Write the figures of evaluations and their comparisons as JSON, Markdown and an HTML page, or print them."""
+"""Write the figures of evaluations, their comparisons and the answers as files, or print them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import Field
 from rich.console import Console
 
+from sql_agent.database.sqlite.dialect import SQLITE
+from sql_agent.errors import ConfigError
 from sql_agent.evaluation.compare import Comparison, check_comparable, compare
 from sql_agent.evaluation.folder import About, EvaluationFolder, Key
 from sql_agent.evaluation.measures import Price, SetResult, measure_set, without_samples
 from sql_agent.evaluation.tables import comparison_table, figure_tables, markdown, print_flips
 from sql_agent.evaluation.voting import best_threshold, decide, vote
+from sql_agent.reward.execution_match import statement_in
 from sql_agent.runs.console import TextTable, print_table
 from sql_agent.runs.pages import render_report
 from sql_agent.runs.rollout_pack import RolloutPack
 from sql_agent.schemas import Question, Record, RolloutRecord
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task
+
+_NO_STATEMENT = "NONE"  # for a missing statement, because an empty line ends a conversation
+_PARTS = re.compile(rf"{SQLITE.parts.pattern}|(?P<blanks>\s+)", re.DOTALL)  # the public evaluators run SQLite
+_LINE_MARKS = re.compile(r"[\t\r\n]")
 
 
 class Evaluation(Record):
@@ -48,7 +56,7 @@ Rollouts = Mapping[Key, RolloutRecord]
 
 
 def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int = 0) -> Evaluation:
-    """Return the figures of the rollouts in `folder`. `price` is the price of the model, None if unknown."""
+    """Return the figures of the rollouts in `folder`."""
     about, asked, records = folder.about(), folder.sets(), folder.records()
     task = load_task(about.settings["task"])
     results: dict[str, SetResult] = {}
@@ -90,10 +98,7 @@ def final_answers(folder: EvaluationFolder, evaluation: Evaluation) -> list[tupl
 def report_on(
     evaluations: Sequence[Evaluation], rollouts: Sequence[Rollouts], *, compared: bool, seed: int = 0
 ) -> Report:
-    """Return the report of `evaluations`. If `compared`, each further model is tested against the first one.
-
-    Raises ConfigError for different judges, and DataError for evaluations without a common question.
-    """
+    """Return the report of `evaluations`. If `compared`, each further model is tested against the first one."""
     comparisons = []
     if compared:
         check_comparable([evaluation.about for evaluation in evaluations])
@@ -134,12 +139,9 @@ def print_report(report: Report, console: Console) -> None:
 
 def _labels(evaluations: Sequence[Evaluation]) -> list[str]:
     """Return the names of the models; a repeated name gets a number."""
-    seen: Counter[str] = Counter()
-    labels = []
-    for name in (evaluation.about.model for evaluation in evaluations):
-        seen[name] += 1
-        labels.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return labels
+    names = [evaluation.about.model for evaluation in evaluations]
+    earlier = [names[:position].count(name) for position, name in enumerate(names)]
+    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, earlier, strict=True)]
 
 
 def _figure_tables(report: Report) -> list[TextTable]:
@@ -164,7 +166,7 @@ def _page(tables: Sequence[TextTable], report: Report, rollouts: Sequence[Rollou
     return render_report(page, [pack.blocks() for pack in packs])
 
 
-def _pack(records: Mapping[Key, RolloutRecord]) -> RolloutPack:
+def _pack(records: Rollouts) -> RolloutPack:
     pack = RolloutPack()
     for (name, number), record in records.items():
         dumped = record.model_dump(mode="json")
@@ -185,3 +187,41 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
         "Version": about.version,
     }
     return [(name, text) for name, text in known.items() if text]
+
+
+def check_predictions(path: Path, task_name: str) -> None:
+    """Raise ConfigError unless the answers of the task are SQL statements and `path` can be a file."""
+    task = load_task(task_name)
+    if not task.answer_is_sql:
+        raise ConfigError(f"the answers of the task {task.name} are not SQL statements", hint="leave out --predictions")
+    if path.is_dir() or not path.parent.is_dir():
+        problem = "is a folder" if path.is_dir() else "lies in a folder that does not exist"
+        raise ConfigError(f"--predictions {path} {problem}", hint="name a file in a folder that exists")
+
+
+def write_predictions(path: Path, answers: Iterable[tuple[Question, str]]) -> None:
+    """Write the statement in each answer, or NONE.
+
+    A file NAME.json has an object with a statement for each question's id, as EHRSQL's scorer reads it. Any other file
+    has a line for each question, as Spider's evaluators read it: the statement, a tab, the name of the database.
+    """
+    if path.suffix == ".json":
+        found = {question.id: statement_in(answer) or _NO_STATEMENT for question, answer in answers}
+        text = json.dumps(found, ensure_ascii=False, indent=1) + "\n"
+    else:
+        lines = ((_on_one_line(statement_in(answer)), question.database or "") for question, answer in answers)
+        text = "".join(f"{sql or _NO_STATEMENT}\t{database}\n" for sql, database in lines)
+    with atomic_write(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def _on_one_line(sql: str) -> str:
+    """Return `sql` without comments, with white space outside quotes reduced to single spaces.
+
+    A line break or tab inside quotes becomes a space, because the file format has no escape for it.
+    """
+
+    def on_line(part: re.Match[str]) -> str:
+        return _LINE_MARKS.sub(" ", part["quoted"]) if part["quoted"] else part["open"] or " "
+
+    return _PARTS.sub(on_line, sql).strip()

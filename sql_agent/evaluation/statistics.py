@@ -27,12 +27,7 @@ class PairedDifference(Record):
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """Return a 95 % percentile bootstrap interval of the mean (Efron 1979); the same for the same `seed`.
-
-    If all `values` are equal, the interval has no width. Raises ValueError without values.
-    """
-    if not values:
-        raise ValueError("no values to resample")
+    """Return a 95 % percentile bootstrap interval of the mean (Efron 1979); without width if all `values` are equal."""
     if min(values) == max(values):
         return float(values[0]), float(values[0])
     low, high = np.percentile(_resampled_means(np.asarray(values, dtype=np.float64), seed), _PERCENTILES)
@@ -43,9 +38,9 @@ def share_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, fl
     """Return a 95 % bootstrap interval of a share, given 1.0 or 0.0 for each case.
 
     If all cases are equal, return the interval of Clopper and Pearson (1934), because resampling cannot show what was
-    not seen: the share behind 0 of 10 may well be 30 %. Raises ValueError without values.
+    not seen: the share behind 0 of 10 may well be 30 %.
     """
-    if not values or min(values) != max(values):
+    if min(values) != max(values):
         return bootstrap_interval(values, seed=seed)
     bound = 0.025 ** (1 / len(values))  # the share at which this many equal cases have a probability of 2.5 %
     return (bound, 1.0) if values[0] else (0.0, 1.0 - bound)
@@ -56,7 +51,6 @@ def paired_bootstrap(differences: Sequence[float], *, seed: int = 0) -> PairedDi
 
     The p-value is the share of resamples, shifted to a mean of 0, whose mean is at least as far from 0 as the observed
     mean (Efron and Tibshirani 1993, section 16.4). The observed mean counts as a resample, so the p-value is never 0.
-    Raises ValueError without differences.
     """
     low, high = bootstrap_interval(differences, seed=seed)
     values = np.asarray(differences, dtype=np.float64)

@@ -25,7 +25,7 @@ from sql_agent.reward import Judge
 from sql_agent.rollouts.run_settings import RESOURCE, settings_here, text_of
 from sql_agent.rollouts.spans import SEQUENCE_HEADER, record_span
 from sql_agent.schemas import Question, RolloutRecord
-from sql_agent.system.memory import ends_without_memory
+from sql_agent.system.resources import ends_without_memory
 from sql_agent.tasks.task import Task, load_task
 
 _T = TypeVar("_T")

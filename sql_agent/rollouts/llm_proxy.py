@@ -17,7 +17,7 @@ from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 from sql_agent.rollouts.proxy_calls import PolicyCalls, RolloutPath, ServedModel, TokenIdRecorder
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.store_client import open_store
-from sql_agent.system.web_server import uvicorn_server
+from sql_agent.system.servers import uvicorn_server
 
 HEALTH = "/health/liveliness"  # litellm's other health endpoints call the model
 

@@ -20,8 +20,7 @@ from sql_agent.rollouts.runner import ConcurrentRunner
 from sql_agent.rollouts.store_client import open_store
 from sql_agent.rollouts.supervisor import Ended, Supervisor
 from sql_agent.schemas import RolloutRecord
-from sql_agent.system.sockets import bind
-from sql_agent.system.tokens import new_token
+from sql_agent.system.servers import bind, new_token
 
 _PROXY_START_S = 120.0
 _SHOWN_CHARS = 100  # characters of a question in a line

@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sql_agent.agent.session import ROLE_HEADER
 from sql_agent.config.endpoints import NO_API_KEY, plain_schema
 from sql_agent.rollouts.spans import PREFIX, ROLE_ATTRIBUTE, SEQUENCE_HEADER, SpanExporter, make_span
-from sql_agent.system.memory import ends_without_memory
-from sql_agent.system.tokens import bearer
+from sql_agent.system.resources import ends_without_memory
+from sql_agent.system.servers import bearer
 
 _CALL = "raw_gen_ai_request"
 # Keys of a reply that are written to the span only: they are most of the reply's bytes, and the agent ignores them.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from sql_agent.config.endpoints import AglSettings, StoreSettings
 from sql_agent.errors import ConfigError
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a store is not behind http_proxy
 HEALTH_PATH = "/v1/agl/health"

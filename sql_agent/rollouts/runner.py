@@ -26,7 +26,7 @@ from sql_agent.rollouts.run_role import DIRECTLY, StoreAddress
 from sql_agent.rollouts.store_client import AglStoreClient, is_refusal
 from sql_agent.rollouts.store_protocol import STORE_ERRORS, EndedAttempt, batch_delay_s, fail_rollouts
 from sql_agent.system.messages import Outage
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 
 # Enough to fill a runner fast, and few enough to leave rollouts for other runners.
 _DEQUEUE_LIMIT = 4  # rollouts taken per request, or as many as the request reports as ended

@@ -21,7 +21,7 @@ from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import RESOURCE, check_same, settings_here, text_of
 from sql_agent.rollouts.store_client import open_store, watched_store
 from sql_agent.rollouts.store_protocol import STORE_ERRORS
-from sql_agent.system.signals import handled_signals
+from sql_agent.system.process import handled_signals
 from sql_agent.tasks.task import load_task
 
 _SILENT_S = 4.0  # without a heartbeat of the algorithm, after which the runner says that it waits

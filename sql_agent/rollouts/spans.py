@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.store_protocol import batch_delay_s
 from sql_agent.schemas import RolloutRecord
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from sql_agent.rollouts.store_protocol import (
     RunnerReport,
 )
 from sql_agent.system.messages import Outage
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 
 logger = logging.getLogger(__name__)
 

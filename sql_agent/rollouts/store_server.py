@@ -29,8 +29,7 @@ from sql_agent.rollouts.store_protocol import (
     EndedRollout,
     RunnerReport,
 )
-from sql_agent.system.sockets import bind
-from sql_agent.system.web_server import served, uvicorn_server
+from sql_agent.system.servers import bind, served, uvicorn_server
 
 logger = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from sql_agent.system.memory import (
+from sql_agent.system.process import STOPPING, die_with_parent, go_on
+from sql_agent.system.resources import (
     OUT_OF_MEMORY,
     end_when_ignored,
     ends_without_memory,
     how_killed,
     memory_kills,
 )
-from sql_agent.system.signals import STOPPING, die_with_parent, go_on
 
 Job = Callable[[Any], object]
 

@@ -16,12 +16,13 @@ from starlette.types import ASGIApp
 from sql_agent.errors import DataError
 from sql_agent.runs.alarms import alarms
 from sql_agent.runs.charts import Stage, charts, kinds_table, of_grpo, result_table, stages
-from sql_agent.runs.pages import packed, page_response, render_live_report, render_report, web_app
+from sql_agent.runs.pages import packed, page_response, render_live_report, render_report
 from sql_agent.runs.rollout_pack import RolloutPack
 from sql_agent.runs.run_folder import METRICS, PROMPT, ROLLOUTS, SFT, VALIDATION, model_of, read_config
 from sql_agent.runs.run_info import RunSession, how_it_ended, read_sessions
 from sql_agent.runs.run_lines import GrowingLines, JsonObject
 from sql_agent.system.files import atomic_write
+from sql_agent.system.servers import web_app
 from sql_agent.tasks.task import load_task
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from sql_agent.errors import DataError
 from sql_agent.runs.run_folder import ROLLOUTS
 from sql_agent.schemas import Question
-from sql_agent.system.files import GrowingFile, damaged_line, parse_line
+from sql_agent.system.files import GrowingFile, json_object
 
 JsonObject = dict[str, Any]
 
@@ -39,15 +39,20 @@ class GrowingLines:
         error at a line, the next call yields the same line again.
         """
         for line in self._file.new():
-            parsed = parse_line(line, self._path, self._read + 1)
+            try:
+                parsed = json_object(line)
+            except ValueError as error:
+                raise self.damaged(str(error)) from None
             if not isinstance(parsed.get("step"), int):
                 raise self.damaged('the number "step" is missing')
             yield parsed
             self._read += 1
 
     def damaged(self, problem: str) -> DataError:
-        """Return the error to raise for the line that was yielded last."""
-        return damaged_line(self._path, self._read + 1, problem)
+        """Return the error for the line that was yielded last; the hint is a command that removes the line."""
+        number = self._read + 1
+        hint = f"remove that line, for example by sed -i '{number}d' {self._path}"
+        return DataError(f"{self._path} is damaged: line {number}: {problem}", hint=hint)
 
     @property
     def was_cut(self) -> bool:

@@ -29,9 +29,7 @@ def named_disk_errors(then: Callable[[], str] = lambda: "run the command again")
         yield
     except OSError as error:
         if error.errno in _DISK:
-            where = ""
-            if error.filename:
-                where = f" to {error.filename}, where {free_shown(Path(error.filename))}"
+            where = f" to {error.filename}, where {free_shown(Path(error.filename))}" if error.filename else ""
             raise TrainingError(
                 f"could not write{where}: {error.strerror}", hint=f"free space on that disk, then {then()}"
             ) from error
@@ -55,13 +53,13 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def make_writable(folder: Path, setting: str) -> None:
-    """Create `folder` if it is missing. Raises ConfigError that names `setting` if the folder is not writable."""
+    """Create `folder` if it is missing, after `check_writable`."""
     check_writable(folder, setting)
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def check_writable(folder: Path, setting: str) -> None:
-    """Raise ConfigError, as `make_writable` does, without creating `folder`."""
+    """Raise ConfigError that names `setting` unless `folder` is writable, or can be created."""
     try:
         # With a real file, because the mode of a folder does not tell this, for example in /proc.
         with tempfile.TemporaryFile(dir=nearest_existing(folder)):
@@ -106,10 +104,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary path at which to create a folder; it is renamed to `path` if the block ends without an error.
-
-    After an error the temporary folder is deleted. Raises OSError if `path` is then a file or a folder with files.
-    """
+    """Yield a path at which to create a folder; it is renamed to `path` if the block ends without an error."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         yield unfinished
@@ -136,17 +131,11 @@ def copy_folder(source: Path, copy: Path) -> None:
 
 def drop_cut_line(path: Path) -> None:
     """Remove the last line of `path` if it has no line break, because the writing process was killed."""
-    content = path.read_bytes()
-    if not content.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(content.rfind(b"\n") + 1)
+    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the lines of `path` without line breaks; no lines if the file is missing.
-
-    A last line without a line break is left out, because the writing process was killed.
-    """
+    """Return the lines of `path`, if it exists, without line breaks and without the line that `drop_cut_line` drops."""
     return path.read_bytes().decode("utf-8").split("\n")[:-1] if path.exists() else []
 
 
@@ -170,26 +159,13 @@ def timestamped_folder(parent: Path, prefix: str = "") -> Path:
 def read_object(path: Path, *, hint: str) -> dict[str, Any]:
     """Return the JSON object in the file `path`. Raises DataError with `hint` for other content."""
     try:
-        return _json_object(path.read_bytes())
+        return json_object(path.read_bytes())
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error}", hint=hint) from None
 
 
-def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    """Return the JSON object in `line`. Raises DataError that names line `number` of `path` for other content."""
-    try:
-        return _json_object(line)
-    except ValueError as error:
-        raise damaged_line(path, number, str(error)) from None
-
-
-def damaged_line(path: Path, number: int, problem: str) -> DataError:
-    """Return the error for line `number` of the JSONL file `path`; the hint is a command that removes the line."""
-    hint = f"remove that line, for example by sed -i '{number}d' {path}"
-    return DataError(f"{path} is damaged: line {number}: {problem}", hint=hint)
-
-
-def _json_object(content: bytes) -> dict[str, Any]:
+def json_object(content: bytes) -> dict[str, Any]:
+    """Return the JSON object in `content`. Raises ValueError for other content."""
     value = json.loads(content)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  the file is wrong, not the caller

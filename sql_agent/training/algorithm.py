@@ -29,8 +29,8 @@ from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.system.files import named_disk_errors
-from sql_agent.system.memory import named_memory_errors
-from sql_agent.system.signals import handled_signals
+from sql_agent.system.process import handled_signals
+from sql_agent.system.resources import named_memory_errors
 from sql_agent.tasks.task import load_task
 from sql_agent.training.step_monitor import StepMonitor
 

@@ -20,7 +20,7 @@ from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
-from sql_agent.system.runtime import install_event_loop
+from sql_agent.system.process import install_event_loop
 from sql_agent.training.run import opened_store
 
 _SERVED_AS = "policy"

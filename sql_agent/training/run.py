@@ -24,9 +24,8 @@ from sql_agent.rollouts.store_server import served_store
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
-from sql_agent.system.runtime import install_event_loop
-from sql_agent.system.sockets import address_towards
-from sql_agent.system.tokens import new_token
+from sql_agent.system.process import install_event_loop
+from sql_agent.system.servers import address_towards, new_token
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.local.grpo import LocalGrpo
 from sql_agent.training.verl.grpo import VerlGrpo

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.cli.command import run_command
-from sql_agent.system.sockets import bind_local
+from sql_agent.system.servers import bind
 from tests.support.small_database import make_database
 from tests.support.small_run import make_run
 
@@ -24,7 +24,7 @@ from tests.support.small_run import make_run
 def test_an_address_that_is_taken_or_none_is_exit_code_2(
     command: str, arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with bind_local() as taken:
+    with bind() as taken:
         taken.listen()
         values = {"TAKEN": str(taken.getsockname()[1]), "RUN": str(make_run(tmp_path / "night"))}
         values |= {"database.path=DB": f"database.path={make_database(tmp_path / 'medical.db')}"}

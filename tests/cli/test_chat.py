@@ -21,7 +21,7 @@ from sql_agent.cli.command import run_command
 from sql_agent.cli.model_choice import ChosenModel, known_models
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import load_settings
-from sql_agent.system.sockets import bind_local
+from sql_agent.system.servers import bind
 from tests.support.chat_page import ANSWER, FORM_SQL, QUESTION
 from tests.support.processes import MAIN, finish, lines, start, wait_for
 from tests.support.question_server import QuestionServer, answering
@@ -178,7 +178,7 @@ def test_what_is_wrong_on_the_command_line_is_exit_code_2(
 def test_a_taken_port_is_exit_code_2(
     server: QuestionServer, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with bind_local() as taken:
+    with bind() as taken:
         taken.listen()
         port = taken.getsockname()[1]
         assert run_command("chat", ["new", "--web", "--address", str(port), *arguments]) == 2

@@ -59,11 +59,6 @@ def test_an_interval_lies_among_the_values(values: list[float]) -> None:
     assert min(values) - 1e-9 <= low <= high <= max(values) + 1e-9
 
 
-def test_without_values_there_is_no_interval() -> None:
-    with pytest.raises(ValueError, match="no values"):
-        bootstrap_interval([])
-
-
 def test_ten_right_of_ten_may_be_luck() -> None:
     low, one = share_interval([1.0] * 10)
     zero, high = share_interval([0.0] * 10)

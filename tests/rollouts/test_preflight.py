@@ -25,7 +25,7 @@ from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.supervisor import Ended
-from sql_agent.system.sockets import free_port
+from sql_agent.system.servers import free_port
 from sql_agent.training.serving.server import ServerThread
 from tests.support.process_tree import descendants
 

@@ -21,7 +21,7 @@ from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import AglStoreClient, StoreClient, open_store
 from sql_agent.rollouts.store_protocol import EndedAttempt
 from sql_agent.rollouts.store_server import served_store
-from sql_agent.system.sockets import free_port
+from sql_agent.system.servers import free_port
 
 RETRY_DELAYS = (0.1, 0.2)  # agent-lightning's own make eight seconds
 

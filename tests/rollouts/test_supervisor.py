@@ -216,7 +216,7 @@ async def test_a_child_that_the_kernel_kills_for_memory_is_reported_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = tmp_path / "kills"
-    for module in ("rollouts.supervisor", "system.memory"):
+    for module in ("rollouts.supervisor", "system.resources"):
         counter = f"sql_agent.{module}.memory_kills"
         monkeypatch.setattr(counter, lambda: len(list(tmp_path.glob("kill*"))))
     note, supervisor = tmp_path / "pids", Supervisor({"sleep": sleep})

@@ -11,7 +11,7 @@ import pytest
 
 from sql_agent.runs import pages
 from sql_agent.runs.report import LiveReport, RunReader
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 from tests.support.browser import needs_chromium, open_browser
 from tests.support.served_app import served_app
 from tests.support.small_run import make_run, rollout_line, step_line, write_lines

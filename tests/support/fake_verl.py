@@ -26,7 +26,7 @@ from unittest import mock
 import aiohttp
 import pyarrow.parquet as pq
 
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 from sql_agent.training.verl.bridge import run_token, wait_for_sft_result
 

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sql_agent.system.runtime import slow_imports
+from sql_agent.system.process import slow_imports
 
 ROOT = Path(__file__).resolve().parents[2]
 _IMPORTED = (

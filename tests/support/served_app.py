@@ -9,15 +9,14 @@ from contextlib import contextmanager
 
 from starlette.types import ASGIApp
 
-from sql_agent.runs.pages import web_server
-from sql_agent.system.sockets import bind_local
+from sql_agent.system.servers import bind, uvicorn_server
 
 
 @contextmanager
 def served_app(app: ASGIApp) -> Iterator[str]:
     """Serve `app` on a free port inside the context; yields its address, which ends in /."""
-    server = web_server(app)
-    with bind_local() as sock:
+    server = uvicorn_server(app, None)
+    with bind() as sock:
         thread = threading.Thread(target=lambda: server.run(sockets=[sock]))
         thread.start()
         while not server.started:

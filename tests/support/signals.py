@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sql_agent.system.signals import STOPPING
+from sql_agent.system.process import STOPPING
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from sql_agent.system.sockets import bind_local
+from sql_agent.system.servers import bind
 
 
 class SilentRelay:
@@ -17,7 +17,7 @@ class SilentRelay:
         self.open = threading.Event()
         self.open.set()
         self._target = (host, port)
-        self._listener = bind_local()
+        self._listener = bind()
         self._listener.listen()
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()

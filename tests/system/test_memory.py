@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sql_agent.errors import ConfigError, TrainingError
-from sql_agent.system.memory import named_memory_errors
+from sql_agent.system.resources import named_memory_errors
 
 
 @pytest.mark.parametrize("ask", [lambda: bytearray(1 << 62), lambda: torch.empty(1 << 50, dtype=torch.uint8)])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from sql_agent.system.runtime import EventLoop, install_event_loop
+from sql_agent.system.process import EventLoop, install_event_loop
 
 
 async def _fileno_after_cancellation() -> int:
@@ -27,7 +27,7 @@ async def _fileno_after_cancellation() -> int:
 @pytest.mark.parametrize(
     ("new_loop", "closes_twice"),
     [(EventLoop, False), (uvloop.Loop, True)],
-    ids=["ours", "uvloop: when this fails it was mended, and EventLoop of sql_agent/system/runtime.py can go"],
+    ids=["ours", "uvloop: when this fails it was mended, and EventLoop of sql_agent/system/process.py can go"],
 )
 def test_the_socket_of_a_cancelled_connection_is_closed_once(
     new_loop: Callable[[], asyncio.AbstractEventLoop], closes_twice: bool

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sql_agent.system.signals import handled_signals
+from sql_agent.system.process import handled_signals
 from tests.support.processes import ROOT, run_command
 from tests.support.signals import restored_signals
 
@@ -42,7 +42,7 @@ async def test_signals_are_handled_as_before_where_none_came(ignored: signal.Sig
 _INTERRUPTED_TWICE = """
 import asyncio, atexit, os, signal, threading, time
 from sql_agent.cli.command import exits_cleanly
-from sql_agent.system.signals import handled_signals
+from sql_agent.system.process import handled_signals
 
 def main(argv):
     atexit.register(print, "Python's own end")

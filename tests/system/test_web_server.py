@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from sql_agent.errors import TrainingError
-from sql_agent.system.web_server import served, uvicorn_server
+from sql_agent.system.servers import served, uvicorn_server
 
 
 async def never(*_: object) -> None:

@@ -16,8 +16,8 @@ from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLost
 from sql_agent.rollouts.scheduler import RolloutRequest
 from sql_agent.runs.run_folder import UNTRAINED
 from sql_agent.schemas import Question
-from sql_agent.system.memory import named_memory_errors
-from sql_agent.system.runtime import slow_imports
+from sql_agent.system.process import slow_imports
+from sql_agent.system.resources import named_memory_errors
 from sql_agent.training.advantages import extreme_advantages, group_advantages
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.serving.server import ServerThread

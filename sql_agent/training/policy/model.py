@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
-from sql_agent.system.memory import is_memory_error
+from sql_agent.system.resources import is_memory_error
 from sql_agent.training.policy.lora import merged_copy
 from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, TOOL_TEMPLATE, load_tokenizer, stop_ids
 

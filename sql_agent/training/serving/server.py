@@ -20,10 +20,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from sql_agent.errors import TrainingError
-from sql_agent.system.memory import is_memory_error
-from sql_agent.system.sockets import bind_local, http_url
-from sql_agent.system.tokens import new_token
-from sql_agent.system.web_server import uvicorn_server
+from sql_agent.system.resources import is_memory_error
+from sql_agent.system.servers import bind, http_url, new_token, uvicorn_server
 from sql_agent.training.serving.chat import ChatEncoder, JsonObject, opening
 
 MODEL_NAME = "policy"
@@ -246,7 +244,7 @@ class ServerThread:
     """
 
     def __init__(self, sock: socket.socket | None = None, api_key: str = "") -> None:
-        self._socket = sock or bind_local()
+        self._socket = sock or bind()
         self._running: tuple[uvicorn.Server, threading.Thread] | None = None
         self.api_key = api_key
         self.base_url = f"{http_url(self._socket)}/v1"

@@ -15,7 +15,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils.ray_utils import auto_await
 
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS, run_token
 from sql_agent.training.verl.policy_endpoint import find_endpoints
 

@@ -23,11 +23,9 @@ from sql_agent.runs.run_folder import SFT
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.system.files import GrowingFile
-from sql_agent.system.memory import how_killed, memory_kills
-from sql_agent.system.signals import die_with_parent
-from sql_agent.system.sockets import bind, http_url
-from sql_agent.system.tokens import new_token
-from sql_agent.system.web_server import served, uvicorn_server
+from sql_agent.system.process import die_with_parent
+from sql_agent.system.resources import how_killed, memory_kills
+from sql_agent.system.servers import bind, http_url, new_token, served, uvicorn_server
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options

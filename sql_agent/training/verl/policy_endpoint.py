@@ -11,7 +11,7 @@ from typing import Any
 import ray
 
 from sql_agent.config.sections import AgentSettings
-from sql_agent.system.sockets import bind
+from sql_agent.system.servers import bind
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 from sql_agent.training.serving.tokenizer import load_encoder
 from sql_agent.training.verl.bridge import run_token

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sql_agent.config.settings import load_settings
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.local.sampler import Sampler
 from sql_agent.training.policy.model import Policy

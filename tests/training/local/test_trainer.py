@@ -16,7 +16,7 @@ from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.runs.checkpoints import last_checkpoint
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 from sql_agent.training.local.trainer import PolicyTrainer
 from sql_agent.training.policy.model import load_policy
 from sql_agent.training.serving.server import ServerThread

@@ -13,7 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from sql_agent.errors import ModelError
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 from sql_agent.training.serving.tokenizer import load_encoder
 from sql_agent.training.serving.vllm_engine import vllm_endpoint
 

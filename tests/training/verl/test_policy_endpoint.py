@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sql_agent.system.tokens import bearer
+from sql_agent.system.servers import bearer
 from sql_agent.training.verl.bridge import RUN_VARIABLE
 
 ray = pytest.importorskip("ray")

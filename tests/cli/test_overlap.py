@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sql_agent.evaluation.overlap import find_overlap
+from sql_agent.cli.question_sets import find_overlap
 from sql_agent.schemas import Evidence, Question
 
 

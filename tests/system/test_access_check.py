@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from sql_agent.system.tokens import AccessCheck, bearer
+from sql_agent.system.servers import AccessCheck, bearer
 
 APP = PlainTextResponse("served")
 

@@ -1,0 +1,229 @@
+"""Serve: bind sockets, check bearer tokens and origins, and run ASGI apps."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hmac
+import json
+import secrets
+import socket
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import Literal
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sql_agent.errors import ConfigError, TrainingError
+
+LOCAL_NAMES = ("127.0.0.1", "localhost")  # host names in URLs of this machine's own servers
+# With uvicorn's default of 5 s, connections would be closed between two training steps.
+_KEEP_ALIVE_S = 3600
+_STOP_S = 5.0  # longest wait for the server to stop
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+def bind(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
+    """Return a socket bound to `host`, an address of this machine; port 0 means any free port."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except (OverflowError, UnicodeError):
+        sock.close()
+        raise ConfigError(f"there is no address {host}:{port}", hint="ports are numbers from 1 to 65535") from None
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise TrainingError(f"port {port} is taken: {error.strerror}", hint="choose another port") from None
+        raise TrainingError(
+            f"cannot listen at {host}:{port}: {error.strerror}", hint="choose an IPv4 address of this machine"
+        ) from None
+    return sock
+
+
+def http_url(sock: socket.socket) -> str:
+    """Return the URL, without a path, of a server that listens at `sock`."""
+    host, port = sock.getsockname()[:2]
+    return f"http://{host}:{port}"
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that is free at the time of the call."""
+    with bind() as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def address_towards(url: str) -> str:
+    """Return this machine's IPv4 address in the network of the server at `url`; 127.0.0.1 for a local server.
+
+    Nothing is sent.
+    """
+    server = urlsplit(url)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((server.hostname or "127.0.0.1", server.port or 80))
+        except OSError as error:
+            raise TrainingError(f"no route to {url}: {error.strerror or error}", hint="check the address") from None
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def new_token() -> str:
+    """Return a random token of characters that are allowed in a URL."""
+    return secrets.token_urlsafe(24)
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """Return the HTTP headers with the bearer `token`; no headers for None."""
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+class AccessCheck:
+    """ASGI middleware that requires the bearer `token` (unless None) and same-origin requests.
+
+    The paths `open_paths` need no token. `Host` must be one of the names `hosts`, unless None: a website whose name
+    resolves to 127.0.0.1 sends its own name as `Host`. `Origin`, which browsers send with requests of other websites,
+    must be equal to `Host`. Refused requests get status 401 or 403.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str | None,
+        *,
+        open_paths: Collection[str] = (),
+        hosts: Collection[str] | None = None,
+    ) -> None:
+        self._app = app
+        self._token = token
+        self._open_paths = open_paths
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = None if scope["type"] == "lifespan" else self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            status, detail = refusal
+            body = json.dumps({"detail": detail}).encode()
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            if status == HTTPStatus.UNAUTHORIZED:
+                headers.append((b"www-authenticate", b"Bearer"))
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
+        """Return the status and the reason of a refusal; None if the request is accepted."""
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        host, origin = headers.get(b"host", ""), headers.get(b"origin")
+        if self._hosts is not None and host.rpartition(":")[0] not in self._hosts:
+            return HTTPStatus.FORBIDDEN, "this host name is not one of this server; use 127.0.0.1 or localhost"
+        if origin is not None and urlsplit(origin).netloc != host:
+            return HTTPStatus.FORBIDDEN, "requests from other websites are refused"
+        if self._token is None or scope["path"] in self._open_paths:
+            return None
+        given = headers.get(b"authorization", "")
+        if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):  # takes constant time
+            return None
+        return HTTPStatus.UNAUTHORIZED, "the bearer token is missing or wrong"
+
+
+def web_app(routes: Sequence[Route], *, token: str | None, host: str) -> ASGIApp:
+    """Return an app that serves `routes` at the address `host` and requires the bearer `token`, if there is one.
+
+    The path `/` requires no token, because a browser opens a page without one; so the page must contain no data.
+    With a local `host`, the Host header must be a local name, which excludes websites whose name resolves to 127.0.0.1.
+    """
+    hosts = LOCAL_NAMES if host in LOCAL_NAMES else None
+    access = Middleware(AccessCheck, token=token, open_paths={"/"}, hosts=hosts)
+    return Starlette(routes=list(routes), middleware=[Middleware(_SecurityHeaders), access])
+
+
+class _SecurityHeaders:
+    """ASGI middleware that adds security headers to every response, refusals included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def uvicorn_server(
+    app: ASGIApp,
+    token: str | None,
+    *,
+    open_paths: Collection[str] = (),
+    grace_s: int = 1,
+    lifespan: Literal["auto", "off"] = "off",
+    log_level: str = "warning",
+) -> uvicorn.Server:
+    """Return a server for `app`. Requests need the bearer `token`, if there is one, except for the paths `open_paths`.
+
+    At the end the server waits `grace_s` seconds for open requests. With `lifespan` "auto" the server calls the startup
+    and shutdown handlers of `app`.
+    """
+    config = uvicorn.Config(
+        AccessCheck(app, token, open_paths=open_paths),
+        interface="asgi3",
+        log_level=log_level,
+        access_log=False,  # it would contain IP addresses of users
+        server_header=False,
+        proxy_headers=False,
+        lifespan=lifespan,
+        timeout_graceful_shutdown=grace_s,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+    )
+    return uvicorn.Server(config)
+
+
+@asynccontextmanager
+async def served(server: uvicorn.Server, sock: socket.socket) -> AsyncIterator[None]:
+    """Run `server` on the running event loop during the block."""
+    # Not serve(), because serve() installs signal handlers.
+    serving = asyncio.create_task(server._serve(sockets=[sock]))
+    while not server.started:
+        if serving.done():
+            address = ":".join(map(str, sock.getsockname()[:2]))
+            raise TrainingError(f"cannot serve at {address}: {serving.exception()!r}", hint="choose another port")
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.wait([serving], timeout=_STOP_S)
+
+
+def page_url(sock: socket.socket, token: str | None) -> str:
+    """Return the URL of the page at `sock`, with the token after a #, a part that browsers do not send."""
+    return f"{http_url(sock)}/{f'#token={token}' if token else ''}"
+
+
+def serve(app: ASGIApp, sock: socket.socket) -> None:
+    """Serve `app` at the bound socket `sock` until Ctrl-C or SIGTERM."""
+    with suppress(KeyboardInterrupt):
+        uvicorn_server(app, None).run(sockets=[sock])
