@@ -39,9 +39,9 @@ class ChatModel:
 
 
 class ChatModels:
-    """Opens each model with `open_model` when it is first needed, and keeps all models open until `close`.
+    """Opens each model when it is first needed, and keeps it open until `close`; thread-safe.
 
-    Thread-safe. While a model is being opened, which may take minutes, the open models can be asked.
+    While a model is being opened, which may take minutes, the open models can be asked.
     """
 
     def __init__(self, open_model: Callable[[str], AbstractContextManager[ChatModel]]) -> None:
@@ -54,7 +54,7 @@ class ChatModels:
         return name in self._opened
 
     def get(self, name: str) -> ChatModel:
-        """Return the model `name`. Raises the errors of `open_model`; the next call tries again."""
+        """Return the model `name`."""
         if name not in self._opened:
             with self._opening:
                 if name not in self._opened:  # another thread may have opened the model meanwhile
@@ -68,24 +68,24 @@ class ChatModels:
 
 
 class QuerySent(NamedTuple):
-    """Reports a query before it runs. Queries are numbered from 1."""
+    """A query before it runs. Queries are numbered from 1."""
 
     number: int
     sql: str
 
 
 class QueryAnswered(NamedTuple):
-    """Reports the rows or the error of a query."""
+    """The rows or the error of a query."""
 
     number: int
     call: QueryCall
 
 
 class Answered(NamedTuple):
-    """Reports the answer ("" if there is none), the outcome of the rollout, and the cells that contain the answer.
+    """The answer ("" if there is none), the outcome of the rollout, and the cells that contain the answer.
 
-    `unreadable` is a malformed tool call that the model wrote in place of an answer. `thoughts` are the texts that a
-    thinking model wrote before its replies, in order.
+    `unreadable` is a malformed tool call that the model wrote in place of an answer. `thoughts` are what a thinking
+    model wrote before its replies.
     """
 
     question: Question
@@ -99,7 +99,7 @@ class Answered(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Reports on one line why there is no answer."""
+    """Why there is no answer, on one line."""
 
     message: str
 
@@ -126,10 +126,7 @@ async def ask(text: str, model: ChatModel) -> AsyncGenerator[Event]:
 
 
 async def run_statement(sql: str, model: ChatModel) -> QueryCall:
-    """Run a statement that a person wrote on the database of `model`, with the limits and hints of the agent's tool.
-
-    Raises DatabaseFileError when the database cannot be queried.
-    """
+    """Run a statement that a person wrote on the database of `model`, with the limits and hints of the agent's tool."""
     from sql_agent.agent.tools import QueryTool  # noqa: PLC0415  slow to import
 
     with model.databases.of(None) as database:
@@ -144,7 +141,7 @@ def with_call(answered: Answered, call: QueryCall) -> Answered:
 
 
 def _checked_question(text: str, lang: Lang | None) -> Question:
-    """Return `text` as a question without a reference. Raises DataError when it is empty or too long."""
+    """Return `text` as a question without a reference."""
     text = text.strip()
     if not text:
         raise DataError("the question is empty", hint="type a question")
@@ -163,9 +160,8 @@ async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None])
 
     try:
         events.put_nowait(await _answered(text, model, events))
-    except SqlAgentError as error:
-        events.put_nowait(Failed(one_line(error)))
-    except AgentsException as error:  # openai-agents wraps the errors of the tool, such as an unreachable database
+    except (SqlAgentError, AgentsException) as error:
+        # openai-agents wraps the errors of the tool, such as an unreachable database.
         cause = error.__cause__ if isinstance(error.__cause__, SqlAgentError) else error
         events.put_nowait(Failed(one_line(cause)))
 
@@ -179,11 +175,11 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
         record = await run_rollout(
             question, model.task, model.endpoint, database, None, model.settings, observer=observer
         )
-    if record.dropped is not None and record.dropped.cause is DropCause.DATABASE:
+    if (drop := record.dropped) is not None:
+        if drop.cause is not DropCause.DATABASE:
+            return Failed(one_line(f"{drop} ({model.name} at {model.endpoint.base_url})"))
         model.databases.forget(database)
-        return Failed(one_line(f"{record.dropped.detail} (then ask again)"))
-    if record.dropped is not None:
-        return Failed(one_line(f"{record.dropped} ({model.name} at {model.endpoint.base_url})"))
+        return Failed(one_line(f"{drop.detail} (then ask again)"))
     calls = tuple(call for _, call in sorted(observer.calls.items()))
     unreadable = record.answer if record.outcome is Outcome.MALFORMED_CALL else ""
     answer = "" if unreadable else record.answer

@@ -54,10 +54,7 @@ class RatingsFolder:
         return self.path / _QUESTIONS
 
     def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> None:
-        """Store a rating, which replaces an earlier one of the same model and question.
-
-        Raises DataError when the answer to approve or the correction is empty, or when the folder cannot be written to.
-        """
+        """Store a rating, which replaces an earlier one of the same model and question."""
         reference = {"up": answered.answer, "corrected": correction.strip()}.get(mark, "")
         if mark == "up" and not reference:
             raise DataError("there is no answer to rate as right", hint="give the right answer as a correction")

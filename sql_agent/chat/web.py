@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -56,7 +56,7 @@ class _Rated(Record):
 
 
 class _Statement(Record):
-    """The JSON body of POST /run: a user's SQL statement, run to correct the answer with the id `answer`."""
+    """The JSON body of POST /run: a statement of a person who corrects the answer with the id `answer`."""
 
     answer: str
     sql: str
@@ -94,9 +94,10 @@ class ChatPage:
         routes = [
             Route("/", self._get_page),
             Route("/state", self._get_state),
-            Route("/ask", self._ask, methods=["POST"]),
-            Route("/rate", self._rate, methods=["POST"]),
-            Route("/run", self._run, methods=["POST"]),
+            *(
+                Route(path, _refusing(answer), methods=["POST"])
+                for path, answer in (("/ask", self._ask), ("/rate", self._rate), ("/run", self._run))
+            ),
         ]
         return web_app(routes, token=token, host=host)
 
@@ -110,12 +111,9 @@ class ChatPage:
             return JSONResponse({**self._state, "database": str(database.source), "tables": tables})
 
     async def _ask(self, request: Request) -> Response:
-        try:
-            asked = _Asked.model_validate_json(await request.body())
-        except ValidationError as error:
-            return _refused(f"the request cannot be read: {first_problem(error)}")
+        asked = _Asked.model_validate_json(await request.body())
         if asked.model not in self._known:
-            return _refused(f"the model {asked.model!r} is not offered", "restart, and name it as a MODEL")
+            raise DataError(f"the model {asked.model!r} is not offered", hint="restart, and name it as a MODEL")
         return StreamingResponse(self._events(asked), media_type="application/x-ndjson")
 
     async def _events(self, asked: _Asked) -> AsyncIterator[str]:
@@ -157,15 +155,10 @@ class ChatPage:
 
     async def _run(self, request: Request) -> Response:
         """Run a user's SQL and add the call to the answer, so that a correction can cite the rows."""
-        try:
-            written = _Statement.model_validate_json(await request.body())
-            name, answered = self._answered(written.answer)
-            model = await asyncio.to_thread(self._models.get, name)
-            call = await run_statement(written.sql, model)
-        except ValidationError as error:
-            return _refused(f"the request cannot be read: {first_problem(error)}")
-        except SqlAgentError as error:
-            return _refused(one_line(error))
+        written = _Statement.model_validate_json(await request.body())
+        name, answered = self._answered(written.answer)
+        model = await asyncio.to_thread(self._models.get, name)
+        call = await run_statement(written.sql, model)
         self._answers[written.answer] = name, with_call(answered, call)
         return JSONResponse({"call": call.model_dump(mode="json")})
 
@@ -175,19 +168,24 @@ class ChatPage:
         return self._answers[key]
 
     async def _rate(self, request: Request) -> Response:
-        try:
-            rated = _Rated.model_validate_json(await request.body())
-            model, answered = self._answered(rated.answer)
-            await asyncio.to_thread(self._kept.rate, model, answered, rated.rating, rated.correction)
-        except ValidationError as error:
-            return _refused(f"the request cannot be read: {first_problem(error)}")
-        except SqlAgentError as error:
-            return _refused(one_line(error))
+        rated = _Rated.model_validate_json(await request.body())
+        model, answered = self._answered(rated.answer)
+        await asyncio.to_thread(self._kept.rate, model, answered, rated.rating, rated.correction)
         return JSONResponse({"kept": str(self._kept.path)})
 
 
-def _refused(message: str, hint: str = "") -> Response:
-    return JSONResponse({"message": f"{message} ({hint})" if hint else message}, 400)
+def _refusing(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """Let a request that is wrong, or cannot be carried out, get a message and status 400."""
+
+    async def answer_or_refuse(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except ValidationError as error:
+            return JSONResponse({"message": f"the request cannot be read: {first_problem(error)}"}, 400)
+        except SqlAgentError as error:
+            return JSONResponse({"message": one_line(error)}, 400)
+
+    return answer_or_refuse
 
 
 def _line(kind: str, **values: Any) -> str:

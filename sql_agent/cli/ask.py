@@ -23,8 +23,7 @@ from sql_agent.reward import FULL_REWARD
 from sql_agent.runs.checkpoints import last_checkpoint
 from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_rollout
-from sql_agent.runs.run_folder import UNTRAINED, settings_of_run
-from sql_agent.runs.run_lines import LargestGain, largest_gain
+from sql_agent.runs.run_folder import UNTRAINED, LargestGain, largest_gain, settings_of_run
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import Task, load_task
@@ -78,7 +77,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ask the questions, print the rollouts and return 0. Raises TrainingError when a rollout failed."""
+    """Ask the questions, print the rollouts and return 0."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     settings = (_ask_before_and_after if arguments.run else _ask_one_model)(arguments, ui)
@@ -164,10 +163,7 @@ def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
 
 
 def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenModel, ui: Ui) -> list[float]:
-    """Ask and show each question, and return the rewards of the questions with a reference answer.
-
-    Raises TrainingError, after the last question, if the model's server or the judge failed on a question.
-    """
+    """Ask and show each question, and return the rewards of the questions with a reference answer."""
     with slow_imports():  # imported after the checks
         from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415
 

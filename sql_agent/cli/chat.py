@@ -69,7 +69,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the chat and return 0. Raises SqlAgentError when a model of the command line cannot be asked."""
+    """Run the chat and return 0."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     settings = load_settings(arguments.overrides, flags=arguments.flags)
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui) -> Iterator[ChatModel]:
-    """Serve the model `named`, and open the database, inside the context. Raises the errors of `find_model`."""
+    """Serve the model `named`, and open the database, inside the context."""
     found = find_model(named, None, overrides, {**flags, **NO_BENCHMARK}, ui)
     with slow_imports():  # before the first question, which would wait for it
         import_module("sql_agent.agent.rollout")

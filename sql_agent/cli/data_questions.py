@@ -148,8 +148,8 @@ def _rewriting(
 ) -> Callable[[Made, TaskChecks], Made] | None:
     """Return the function that rewords questions as the flags say; None without --writer.
 
-    Raises ConfigError when the flags contradict each other or no teacher is set. The function raises JudgeError when
-    the teacher cannot be asked. The next call skips the questions already logged in `folder`.
+    The function raises JudgeError when the teacher cannot be asked. The next call skips the questions already logged in
+    `folder`.
     """
     if arguments.writer is None:
         for flag, value in (("--writer-share", arguments.writer_share), ("--wordings", arguments.wordings)):

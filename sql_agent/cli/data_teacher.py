@@ -86,7 +86,7 @@ def mapping_of(arguments: argparse.Namespace) -> ColumnMapping | None:
 def _run_filter(arguments: argparse.Namespace) -> int:
     """Write the kept questions, print which were dropped and why, and return 0.
 
-    Raises JudgeError when the teacher cannot be asked. The next call skips the questions already decided.
+    The next call skips the questions already decided.
     """
     ui, settings, out = Ui(wraps=True), load_settings(flags=arguments.flags), arguments.out
     questions = load_questions(arguments.file, mapping_of(arguments))
@@ -121,7 +121,7 @@ def _run_filter(arguments: argparse.Namespace) -> int:
 
 
 def _run_facts(arguments: argparse.Namespace) -> int:
-    """Turn reference answers in prose into facts, and return 0. Raises JudgeError when the teacher cannot be asked."""
+    """Turn reference answers in prose into facts, and return 0."""
     ui, settings, out = Ui(wraps=True), load_settings(flags=arguments.flags), arguments.out
     _check_out(out, arguments.file, ".jsonl")
     task = load_task(settings.task)

@@ -109,10 +109,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate the models, write and print the results, and return 0 (130 after an interrupt).
-
-    Raises TrainingError at the end if questions could not be asked or graded.
-    """
+    """Evaluate the models, write and print the results, and return 0 (130 after an interrupt)."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     folders = [EvaluationFolder.open(arguments.resume)] if arguments.resume else _prepare(arguments, ui)
@@ -250,7 +247,7 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
 
 
 def _model_of(about: About) -> ChosenModel:
-    """Return the model of an evaluation. Raises ResumeError when OPENAI_API_BASE has changed."""
+    """Return the model of an evaluation."""
     settings, run = load_settings(flags=about.settings), Path(about.run) if about.run else None
     if about.base_url is None or about.remote_model is None:
         return ChosenModel(about.model, settings, run=run)

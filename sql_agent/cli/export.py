@@ -17,9 +17,17 @@ from sql_agent.evaluation.tables import markdown_table
 from sql_agent.runs.charts import result_table, stages
 from sql_agent.runs.checkpoints import checkpoints_by_step, verify_checkpoint
 from sql_agent.runs.pages import render_template
-from sql_agent.runs.run_folder import PROMPT, TOOL, VALIDATION, is_run, model_of, read_config, settings_of_run
+from sql_agent.runs.run_folder import (
+    PROMPT,
+    TOOL,
+    VALIDATION,
+    is_run,
+    model_of,
+    read_config,
+    run_lines,
+    settings_of_run,
+)
 from sql_agent.runs.run_info import read_sessions
-from sql_agent.runs.run_lines import run_lines
 from sql_agent.system.files import atomic_folder, copy_folder
 from sql_agent.tasks.task import load_task
 from sql_agent.training.serving.template_check import tool_format_of
@@ -64,7 +72,6 @@ def export_checkpoint(checkpoint: Path, out: Path, complete: Callable[[Path], No
     """Write the model of `checkpoint`, a folder of either backend, as the new Hugging Face folder `out`.
 
     `complete` adds files to the unfinished folder, which is renamed to `out` at the end.
-    Raises DataError when the model is damaged, TrainingError when verl cannot merge the shards.
     """
     is_local = (checkpoint / "model").is_dir()
     if is_local:
@@ -97,7 +104,7 @@ def _merge_shards(shards: Path, out: Path) -> None:
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:
-    """Return the folder of the checkpoint of `step`, by default the latest. Raises ConfigError when there is none."""
+    """Return the folder of the checkpoint of `step`, by default the latest."""
     if not run.is_dir():
         raise ConfigError(f"there is no run at {run}", hint="name a folder under runs/, such as runs/overnight")
     found = checkpoints_by_step(run)

@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: Ui) -> Description:
     """Return the description with what the teacher proposes, and print how much of it is used.
 
-    Raises JudgeError when the teacher cannot be asked. The next call skips the tables already logged at `log_path`.
+    The next call skips the tables already logged at `log_path`.
     """
     settings, parts = load_settings(), list(parts_of(description, rows))
     limits = settings.judge.model_copy(update={"max_tokens": max(settings.judge.max_tokens, LEAST_TOKENS)})

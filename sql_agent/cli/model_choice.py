@@ -49,9 +49,7 @@ def find_model(
     """Return the model `named`: a run, a checkpoint of either backend, a folder, a hub id, or a name at an endpoint.
 
     `run` is the run that trained the model. Without `named`, the model is the last checkpoint of `run`. A model of a
-    run has the run's settings. A verl checkpoint is exported into the folder `exported` of its run. Raises DataError
-    when there is no such run, checkpoint or folder, or a file is damaged; ModelError when a folder contains no model;
-    ConfigError for wrong settings.
+    run has the run's settings. A verl checkpoint is exported into the folder `exported` of its run.
     """
     found = _find(named, run, overrides, flags, ui)
     if found.remote is None:
@@ -100,7 +98,7 @@ def known_models(runs_dir: Path) -> list[str]:
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
     """Return the endpoint at OPENAI_API_BASE; None if the variable is not set or `named` is a folder.
 
-    `named`, the model of the command line, takes precedence over OPENAI_MODEL. Raises ConfigError without either.
+    `named`, the model of the command line, takes precedence over OPENAI_MODEL.
     """
     given = EndpointSettings()
     if not given.base_url or (named and Path(named).exists()):
@@ -201,7 +199,7 @@ def _exported(checkpoint: Path, run: Path, ui: Ui) -> Path:
 
 
 def _run_of(run: Path, runs_dir: Path) -> Path:
-    """Return the folder of `run`, a folder or a name in `runs_dir`. Raises DataError when there is none."""
+    """Return the folder of `run`, a folder or a name in `runs_dir`."""
     found = _existing_run(run, runs_dir)
     if found is None:
         raise DataError(
@@ -260,10 +258,7 @@ def is_hub_id(model: str) -> bool:
 
 
 def count_parameters(model: str) -> int | None:
-    """Return the number of parameters in the safetensors files of `model`; None without such files.
-
-    Raises ModelError for a damaged file.
-    """
+    """Return the number of parameters in the safetensors files of `model`; None without such files."""
     if not model:
         return _EMBEDDED
     files = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []

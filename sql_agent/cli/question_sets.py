@@ -33,8 +33,7 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], di
 
     TEMPLATE has questions of the validation file. NATURAL has questions of the task's benchmark, evenly over its types,
     unless `leaves_out_natural`, and REAL those of its benchmark of a real database, if the run's own database is this
-    one. An empty set is left out. Raises ConfigError when a validation question is also a
-    training question, or when two validation questions have the same id.
+    one. An empty set is left out.
     """
     train, template = task.questions(settings, "train"), task.questions(settings, "val")
     count = 0 if leaves_out_natural(settings, task) else settings.data.natural_questions
@@ -91,7 +90,7 @@ def question_sets(
 ) -> Sets:
     """Return the questions of `files`, or else of the test split and the benchmarks, keyed by set name.
 
-    With `count`, each set is cut to that number of questions, evenly over its types. Raises ConfigError or DataError.
+    With `count`, each set is cut to that number of questions, evenly over its types.
     """
     if files:
         columns = ColumnMapping.load(mapping) if mapping else None
@@ -115,10 +114,7 @@ def set_name(path: Path, paths: Sequence[Path]) -> str:
 
 
 def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, databases: DatabasePool) -> Sets:
-    """Return `sets`, for the judge `facts` with derived evidence where a prose reference has no evidence.
-
-    Raises DataError or DatabaseFileError when a database of the questions is missing or wrong.
-    """
+    """Return `sets`, for the judge `facts` with derived evidence where a prose reference has no evidence."""
     databases.check(question.database for questions in sets.values() for question in questions)
     derive = judge_name == "facts"
     return {name: with_derived_evidence(of, databases) if derive else list(of) for name, of in sets.items()}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from sql_agent.cli.command import new_parser
 from sql_agent.config.settings import load_settings
-from sql_agent.runs.report import LiveReport, RunReader, write_report
-from sql_agent.runs.run_list import write_run_list
+from sql_agent.runs.report import LiveReport, RunReader, write_report, write_run_list
 from sql_agent.system.servers import bind, new_token, page_url, serve
 
 _DESCRIPTION = """\

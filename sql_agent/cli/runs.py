@@ -9,9 +9,8 @@ from sql_agent.cli.command import add_words, new_parser, parse_words
 from sql_agent.config.settings import load_settings
 from sql_agent.runs.charts import result_table
 from sql_agent.runs.console import Ui, print_table
-from sql_agent.runs.report import RunReader
+from sql_agent.runs.report import RunReader, run_summaries, say_runs
 from sql_agent.runs.run_folder import is_run
-from sql_agent.runs.run_list import run_summaries, say_runs
 
 _DESCRIPTION = """\
 List the runs in the folder `runs_dir`, the last one first: how each ended, its
@@ -27,7 +26,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the list and return 0. Raises DataError for a damaged file."""
+    """Print the list and return 0."""
     parser = new_parser("runs", _DESCRIPTION, _EXAMPLES)
     add_words(parser, "RUN", "names of runs, and any setting, such as runs_dir")
     arguments = parse_words(parser, argv)

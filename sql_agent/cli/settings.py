@@ -65,7 +65,7 @@ class Entry:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the settings of one section, or of all, and return 0. Raises ConfigError for an unknown section."""
+    """Print the settings of one section, or of all, and return 0."""
     parser = new_parser("settings", _DESCRIPTION, _EXAMPLES)
     names = (GENERAL, *SECTIONS, ENDPOINTS)
     parser.add_argument("section", nargs="?", metavar="SECTION", help=f"one of {', '.join(names)}; default: all")

@@ -20,9 +20,8 @@ from sql_agent.runs.checkpoints import how_to_go_on, last_checkpoint, last_saved
 from sql_agent.runs.console import Ui, print_table
 from sql_agent.runs.report import write_report
 from sql_agent.runs.resume import check_inputs, question_digest
-from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION
+from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION, run_lines
 from sql_agent.runs.run_info import recorded_session
-from sql_agent.runs.run_lines import run_lines
 from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers import Trackers
 from sql_agent.system.process import INTERRUPTED, repeat_command, slow_imports
@@ -66,7 +65,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.resume:
         check_inputs(plan.settings.runs_dir / plan.settings.run_name, inputs)
     log = RunLog.resume(plan.settings) if arguments.resume else RunLog.create(plan.settings)
-    log.say = ui.say
     if log.notice:
         ui.say(log.notice)
     interrupted, smaller = False, {}
@@ -104,7 +102,7 @@ def _look_ahead(arguments: argparse.Namespace, ui: Ui) -> None:
 def _run(
     plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Namespace, *, inputs: Mapping[str, str]
 ) -> None:
-    """Train as `plan` says. Raises the SqlAgentError that ended the run, or KeyboardInterrupt after a signal."""
+    """Train as `plan` says."""
     # Imported after the plan, because importing agent-lightning takes seconds.
     with named_memory_errors(), slow_imports():
         from sql_agent.agent.tools import tool_schema  # noqa: PLC0415
@@ -232,12 +230,6 @@ def try_report(log: RunLog, ui: Ui) -> Path | None:
 
 def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None:
     """Print `how` a run ended early, such as "failed", after which step, what is saved, and how to continue."""
-    if not (log.folder / "config.json").exists():
-        ui.say(
-            f"The run {how}, and its folder {log.folder} is gone: somebody removed or moved the folder during the run. "
-            "If it was moved, move it back and continue after its last save with the same command and --resume"
-        )
-        return
     saved = last_saved_step(log.folder)
     if saved is None:
         ui.say(f"The run {how} before its first save. To start again: the same command, which may take its name again")

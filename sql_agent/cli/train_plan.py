@@ -54,7 +54,7 @@ class Plan:
 def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
     """Plan the run of the command line. Creates the sample database if it is missing.
 
-    Raises SqlAgentError for a missing, wrong or too small part. The cheapest checks come first.
+    The cheapest checks come first.
     """
     chosen, sources = plan_settings(arguments)
     settings, judge_said = with_judge(chosen)
@@ -163,10 +163,8 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
     """Check the databases and questions of `plan`; return its training questions and validation sets.
 
     Checks an evenly spaced sample within about two seconds: training and template questions together, every other set
-    by itself, so that a large benchmark does not hide a fault. Raises ConfigError when fewer than 0.9 of the gold
-    queries return rows, or when the references earn less than 0.9 on average from the judge `facts`; other judges need
-    a network and grade nothing here. With `facts`, a prose reference without evidence gets as evidence the cells of
-    its gold SQL's result that it quotes.
+    by itself, so that a large benchmark does not hide a fault. With `facts`, a prose reference without evidence gets as
+    evidence the cells of its gold SQL's result that it quotes.
     """
     settings, task, train, sets = plan.settings, plan.task, plan.train, dict(plan.val)
     task.check_databases(settings, (q.database for questions in (train, *sets.values()) for q in questions))

@@ -30,7 +30,7 @@ _VALUE_CHARS = 200  # of an attribute of a span
 
 
 def show_forecast(settings: Settings, ui: Ui) -> None:
-    """Print memory, disk and time of a run with `settings`. Raises SqlAgentError when the run does not fit."""
+    """Print memory, disk and time of a run with `settings`."""
     parameters = _parameters(settings)
     trained = f"LoRA adapters of rank {settings.verl.lora_rank}" if settings.verl.lora_rank else "all weights"
     name = settings.model or "SmolLM2-135M-Instruct"
@@ -104,8 +104,7 @@ def _show_time(duration: Duration, ui: Ui) -> None:
 def show_trace(plan: Plan, ui: Ui) -> None:
     """Ask up to ten validation questions through runner, store and proxy, and print every rollout and span.
 
-    The model is OPENAI_MODEL at OPENAI_API_BASE if set, else the one of the settings, served on this machine. Raises
-    TrainingError when a rollout was lost.
+    The model is OPENAI_MODEL at OPENAI_API_BASE if set, else the one of the settings, served on this machine.
     """
     settings = plan.settings
     remote = remote_endpoint(settings, settings.model or None)

@@ -77,8 +77,7 @@ def load_settings(
     """Build the settings from every source.
 
     `overrides` are texts such as `train.lr=1e-5`. They take precedence over `flags`, whose keys are dotted names or
-    sections. `defaults` are TOML files in ascending precedence, all below every other source. Raises ConfigError with
-    the name, value and source of each wrong setting, and the reason.
+    sections. `defaults` are TOML files in ascending precedence, all below every other source.
     """
     return merge([*map(toml_source, defaults), *read_sources(overrides, config_file=config_file, flags=flags)])
 
@@ -86,10 +85,7 @@ def load_settings(
 def read_sources(
     overrides: Iterable[str] = (), *, config_file: Path | None = None, flags: Mapping[str, Any] | None = None
 ) -> list[Source]:
-    """Return all sources in ascending precedence: `config_file`, `.env` files, environment, command line.
-
-    Raises ConfigError for a file that cannot be read.
-    """
+    """Return all sources in ascending precedence: `config_file`, `.env` files, environment, command line."""
     sources = [] if config_file is None else [toml_source(config_file)]
     for path in ENV_FILES:
         found = _variables(str(path), _read_dotenv(path))
@@ -100,7 +96,7 @@ def read_sources(
 
 
 def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> Settings:
-    """Build the settings from `sources`, in ascending precedence. Raises ConfigError as `load_settings` does.
+    """Build the settings from `sources`, in ascending precedence.
 
     A dangerous setting of an untrusted source is accepted if a trusted source in `sources` or `confirmed_by` has the
     same value; see `_refuse_code`.
@@ -117,7 +113,7 @@ def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> 
 
 
 def variable(name: str) -> str:
-    """Return the value of the variable `name` in the environment or `.env`. Raises ConfigError if neither sets it."""
+    """Return the value of the variable `name` in the environment or `.env`."""
     places: list[Mapping[str, str | None]] = [os.environ, *map(_read_dotenv, reversed(ENV_FILES))]
     for variables in places:
         if value := variables.get(name):
@@ -195,7 +191,7 @@ def nest(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def toml_source(path: Path) -> Source:
-    """Read a TOML file of settings. Raises ConfigError when the file cannot be read or is not TOML."""
+    """Read a TOML file of settings."""
     try:
         return Source(str(path), flatten(tomllib.loads(path.read_text(encoding="utf-8"))))
     except OSError as error:

@@ -69,7 +69,7 @@ def compare(
 ) -> Comparison:
     """Compare the graded rollouts of two models, paired by set and question id.
 
-    Questions with different texts or references are not paired. Raises DataError if there is no pair.
+    Questions with different texts or references are not paired.
     """
     pairs = {key: (first[key], second[key]) for key in first if key in second and _are_paired(first[key], second[key])}
     if not pairs:

@@ -78,13 +78,13 @@ class EvaluationFolder:
 
     @classmethod
     def open(cls, path: Path) -> EvaluationFolder:
-        """Open the folder of an earlier evaluation. Raises DataError if `path` contains none."""
+        """Open the folder of an earlier evaluation."""
         if not cls.is_one(path):
             raise DataError(f"there is no evaluation in {path}", hint="name a folder such as runs/eval-20261122-101500")
         return cls(path)
 
     def about(self) -> About:
-        """Return the model, settings and judge. Raises DataError for a file that is damaged or of another version."""
+        """Return the model, settings and judge."""
         path = self.path / _CONFIG
         return _read(About, path.read_bytes(), path)
 
@@ -101,10 +101,7 @@ class EvaluationFolder:
         return {(line.set, line.record.question.id): line.record for line in lines}
 
     def lock(self) -> FileLock:
-        """Lock the evaluation until the lock is released or this process ends, and remove an unfinished last record.
-
-        Raises ConfigError when another process has the lock.
-        """
+        """Lock the evaluation until the lock is released or this process ends, and remove an unfinished last record."""
         held = FileLock(self.path / ".lock")
         try:
             held.acquire(timeout=0)

@@ -99,8 +99,7 @@ def _calls(statements: Iterable[str], database: Database) -> tuple[QueryCall, ..
 def read_example(question: Question, database: Database, reader: Reader, names: Mapping[str, Naming]) -> Example:
     """Run the gold SQL of `question` and variants of the gold SQL, as `Example` describes.
 
-    The judge evaluation grades answers as if the model had run these statements. Raises DataError when the question
-    has no SQL, or when the SQL fails on `database`.
+    The judge evaluation grades answers as if the model had run these statements.
     """
     if not question.statements:
         raise DataError(

@@ -60,7 +60,7 @@ class ColumnMapping:
 
     @classmethod
     def load(cls, path: Path) -> ColumnMapping:
-        """Read a mapping file. Raises ConfigError for invalid TOML or an unknown field."""
+        """Read a mapping file."""
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -92,10 +92,7 @@ def _text_of(number: float) -> str:
 
 
 def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping | None, default_id: str) -> Question:
-    """Return the question in `row`; a missing id becomes `default_id`; a missing language is detected.
-
-    Raises DataError that begins with `where` and names the user's column.
-    """
+    """Return the question in `row`; a missing id becomes `default_id`; a missing language is detected."""
     mapping = mapping or ColumnMapping(Path())
     if isinstance(messages := row.get("messages"), Sequence) and "question" not in row:
         row = {**row, **_of_conversation(messages)}

@@ -32,8 +32,7 @@ def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> li
     """Read the questions of a .parquet or .jsonl file.
 
     `mapping` maps fields to columns; other fields are read from the columns in `question_columns.SPELLINGS`. A question
-    and a reference answer are required. A row without an id gets its number as id, as in "mine-3". Raises
-    DataError with file, row (from 1) and column for a missing or wrong value, or when there is no question.
+    and a reference answer are required. A row without an id gets its number as id, as in "mine-3".
     """
     path = Path(path)
     questions: list[Question] = []
@@ -70,10 +69,7 @@ def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) 
 
 
 def write_splits(folder: Path, splits: Mapping[str, Sequence[Question]]) -> None:
-    """Write SPLIT.parquet for each split, and all questions with their split to qa_dataset.jsonl.
-
-    Raises DataError if the folder cannot be written.
-    """
+    """Write SPLIT.parquet for each split, and all questions with their split to qa_dataset.jsonl."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for split, questions in splits.items():
@@ -96,7 +92,7 @@ def _rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the rows of a parquet file, numbered from 1. Raises DataError for a file of another format."""
+    """Return the rows of a parquet file, numbered from 1."""
     try:
         with path.open("rb") as file:
             table = pq.read_table(file)

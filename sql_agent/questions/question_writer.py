@@ -120,8 +120,7 @@ class QuestionWriter:
         """Request new texts, then a statement for each that shows its meaning; return the log entry and the cost.
 
         At most `most` texts are accepted; once they are, the others are not checked. A text that passes the checks
-        without a model is added to `used`. Raises JudgeError when the teacher is unavailable, refuses, or does not
-        reply with the requested JSON.
+        without a model is added to `used`.
         """
         requests, tried = _Requests(self.client, Usage()), list[TriedText]()
         prompt = self._writing_prompt(question, half)

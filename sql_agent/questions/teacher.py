@@ -54,7 +54,7 @@ class ProgressLog(Generic[AnyEntry]):
     """JSONL file with one entry for each finished question."""
 
     def __init__(self, path: Path, kind: type[AnyEntry]) -> None:
-        """Create or read `path` and drop an incomplete last line. Raises DataError for a damaged or read-only file."""
+        """Create or read `path` and drop an incomplete last line."""
         self.path = path
         self.entries: dict[str, AnyEntry] = {}
         self._adapter = TypeAdapter(kind)
@@ -74,7 +74,7 @@ class ProgressLog(Generic[AnyEntry]):
             self.entries[entry.id] = entry
 
     def find(self, asked: _WithId, digest: str) -> AnyEntry | None:
-        """Return the entry of what is `asked`, or None. Raises ConfigError for an entry with a different digest."""
+        """Return the entry of what is `asked`, or None."""
         entry = self.entries.get(asked.id)
         if isinstance(entry, Entry) and entry.digest != digest:
             raise ConfigError(
@@ -158,7 +158,7 @@ class Decision(Entry):
 
 
 async def decide(question: Question, client: JudgeClient, rubric: str) -> tuple[Decision, Usage]:
-    """Ask the teacher to keep or drop `question` by `rubric`; return the decision and the cost. Raises JudgeError."""
+    """Ask the teacher to keep or drop `question` by `rubric`; return the decision and the cost."""
     choice, usage = await client.ask(_decision_prompt(question, rubric), Choice, repair=_DECIDE_AGAIN)
     made = {"digest": decision_digest(question, client, rubric), "question": question.question}
     return Decision(id=question.id, **made, keep=choice.keep, reason=choice.reason), usage
@@ -192,7 +192,7 @@ async def facts_of_prose(question: Question, client: JudgeClient, database: Data
     """Have the teacher replace a prose reference by facts. Facts that are no verbatim quotes are requested once more.
 
     Facts are quoted from the evidence and, with a `database`, from the cells of the gold SQL's result. If the teacher
-    refuses, the prose stays. Raises JudgeError when the teacher is unavailable.
+    refuses, the prose stays.
     """
     sources = _sources(question, database)
     if not sources:

@@ -72,7 +72,7 @@ def charts(
 ) -> list[dict[str, Any]]:
     """Return the charts of a run, each with a title, a unit and curves. A curve has a label and points [step, value].
 
-    `sft` are the lines of sft.jsonl. A chart needs a curve of at least two points.
+    A chart needs a curve of at least two points.
     """
     validations = of_grpo(validations)
     sets = _validation_sets(validations)
@@ -121,7 +121,6 @@ def of_grpo(validations: Sequence[MetricsLine]) -> list[MetricsLine]:
 
 
 def _curves(lines: Sequence[MetricsLine], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a curve for each metric in `labels` that occurs in `lines`."""
     found = {
         label: [[line["step"], line[name]] for line in lines if line.get(name) is not None]
         for name, label in labels.items()
@@ -134,13 +133,11 @@ def _validated(validations: Sequence[MetricsLine], sets: Sequence[str], metric: 
 
 
 def _validation_sets(validations: Sequence[MetricsLine]) -> list[str]:
-    """Return the names of the validation sets, in the order of their first occurrence."""
     keys = dict.fromkeys(key for row in validations for key in row)
     return [key.split("/")[1] for key in keys if key.startswith("val/") and key.endswith("/questions")]
 
 
 def _kinds_of(validations: Sequence[MetricsLine], name: str) -> list[str]:
-    """Return the kinds of question in the validation set `name`, in alphabetical order."""
     prefix = f"val/{name}/accurate/"
     return sorted({key.removeprefix(prefix) for row in validations for key in row if key.startswith(prefix)})
 
@@ -167,7 +164,7 @@ def stages(validations: Sequence[MetricsLine], *, sft_steps: int, run: str = "")
 
 
 def result_table(measured: Sequence[Stage]) -> TextTable:
-    """Return the table of results, a section per validation set and a column per stage; "–" means not measured."""
+    """Return the results, with a section for each validation set and a column for each stage."""
     sections = [
         [(f"{name}: questions", texts("questions")), *((label, texts(key)) for key, label in _RESULT.items())]
         for name in _validation_sets([stage.line for stage in measured])
@@ -179,7 +176,7 @@ def result_table(measured: Sequence[Stage]) -> TextTable:
 
 
 def kinds_table(measured: Sequence[Stage]) -> TextTable:
-    """Return the table of accuracies by kind of question, with the share of rollouts with a successful query."""
+    """Return the accuracies by kind of question."""
     lines = [stage.line for stage in measured]
     sections: list[list[TableRow]] = [
         [
@@ -212,12 +209,10 @@ def _figure(line: MetricsLine, name: str, key: str) -> str:
 def shares(validations: Sequence[MetricsLine], key: str) -> str:
     """Return the share `key` in the first and the last validation of each set, such as "template 30 → 60 %", or "–"."""
     validations = of_grpo(validations)
-    measured = [
-        (name, [100 * line[f"val/{name}/{key}"] for line in (validations[0], validations[-1])])
-        for name in _validation_sets(validations)
-        if all(f"val/{name}/{key}" in line for line in (validations[0], validations[-1]))
-    ]
-    return "; ".join(f"{name} {first:.0f} → {last:.0f}\u00a0%" for name, (first, last) in measured) or "–"
+    ends = validations[:1] + validations[-1:]
+    measured = [(name, [line.get(f"val/{name}/{key}") for line in ends]) for name in _validation_sets(validations)]
+    texts = [f"{name} {100 * a:.0f} → {100 * b:.0f}\u00a0%" for name, (a, b) in measured if None not in (a, b)]
+    return "; ".join(texts) or "–"
 
 
 def wilson_interval(share: float, count: int) -> tuple[float, float]:

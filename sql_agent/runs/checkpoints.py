@@ -28,8 +28,7 @@ def initial_weights(run: Path) -> Path:
 
 def local_checkpoints(run: Path) -> dict[int, Path]:
     """Return the local backend's complete checkpoints as {step: folder}, in ascending order."""
-    found = _by_step(run, _LOCAL)
-    return {step: folder for step, folder in found.items() if (folder / "state.json").exists()}
+    return {step: folder for step, folder in _by_step(run, _LOCAL).items() if (folder / "state.json").exists()}
 
 
 def verl_checkpoints(run: Path) -> dict[int, Path]:
@@ -43,7 +42,7 @@ def checkpoints_by_step(run: Path) -> dict[int, Path]:
 
 
 def step_of_verl(folder: Path) -> int | None:
-    """Return the step of the verl checkpoint `folder`; None if the folder is not a verl checkpoint."""
+    """Return the step of the verl checkpoint `folder`; None for another folder."""
     named = _VERL.fullmatch(folder.name)
     return int(named[1]) if named and (folder / "actor").is_dir() else None
 
@@ -58,16 +57,13 @@ def last_saved_step(folder: Path) -> int | None:
 
 
 def how_to_go_on(folder: Path) -> str:
-    """Tell the user how to resume the run in `folder`, or to start it again if there is no checkpoint."""
+    """Say how to resume the run in `folder`, or to start it again if there is no checkpoint."""
     resumed = "" if last_saved_step(folder) is None else f" with --resume run_name={folder.name}"
     return f"the same command{resumed}"
 
 
 def last_checkpoint(run: Path) -> Path:
-    """Return the Hugging Face model folder of the last checkpoint of `run`.
-
-    Raises DataError when the checkpoint is damaged, or when `run` has no checkpoint of the local backend.
-    """
+    """Return the Hugging Face model folder of the last checkpoint of `run`."""
     if found := local_checkpoints(run):
         last = found[max(found)]
         verify_checkpoint(last, model_only=True)

@@ -38,13 +38,12 @@ _PIECE = re.compile(rf"\s+|[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_CLOSING}]*")
 
 
 def open_console() -> Console:
-    """Return a console on stdout, as wide as the terminal, COLUMNS, or else 80 characters."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(highlight=False, width=None if known else _WIDTH)
 
 
 class Progressing(Protocol):
-    """Function that sets the finished items of a progress bar, and a note such as "120 tokens/s"."""
+    """Sets the finished items of a progress bar, and a note such as "120 tokens/s"."""
 
     def __call__(self, done: int, note: str = "") -> None: ...
 
@@ -62,7 +61,6 @@ class Ui:
         self._wraps = self.console.is_terminal if wraps is None else wraps
 
     def say(self, text: str) -> None:
-        """Print `text`. A word wider than the terminal, such as a path, stays whole."""
         if self._wraps:
             text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
         # As Text, because in a str square brackets would be markup.
@@ -123,7 +121,6 @@ def _tokens_per_second(values: Mapping[str, float]) -> str:
 
 
 def _time_left(steps: int, values: Mapping[str, float]) -> str:
-    """Estimate the time of the `steps` remaining steps from the time of this step; empty below a minute."""
     minutes = steps * (values["timing/rollout_s"] + values["timing/update_s"]) / 60
     return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
 
@@ -142,7 +139,6 @@ class TextTable:
 
 
 def print_table(table: TextTable, console: Console) -> None:
-    """Print `table`, or only the note if the table has no columns."""
     if not table.columns:
         console.print(Text(table.note))
         return

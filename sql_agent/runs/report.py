@@ -1,12 +1,14 @@
-"""Write the report of one run, or of two compared runs, as an offline HTML page, or serve a live report."""
+"""Report on one run, two compared runs, or all runs: offline HTML pages, a live page, or lines in the terminal."""
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,22 +17,42 @@ from starlette.types import ASGIApp
 
 from sql_agent.errors import DataError
 from sql_agent.runs.alarms import alarms
-from sql_agent.runs.charts import Stage, charts, kinds_table, of_grpo, result_table, stages
-from sql_agent.runs.pages import packed, page_response, render_live_report, render_report
+from sql_agent.runs.charts import Stage, charts, kinds_table, of_grpo, result_table, shares, stages
+from sql_agent.runs.pages import (
+    asset,
+    content_policy,
+    packed,
+    page_response,
+    render_live_report,
+    render_report,
+    render_template,
+)
 from sql_agent.runs.rollout_pack import RolloutPack
-from sql_agent.runs.run_folder import METRICS, PROMPT, ROLLOUTS, SFT, VALIDATION, model_of, read_config
+from sql_agent.runs.run_folder import (
+    METRICS,
+    PROMPT,
+    ROLLOUTS,
+    SFT,
+    VALIDATION,
+    GrowingLines,
+    JsonObject,
+    is_run,
+    model_of,
+    read_config,
+    run_lines,
+)
 from sql_agent.runs.run_info import RunSession, how_it_ended, read_sessions
-from sql_agent.runs.run_lines import GrowingLines, JsonObject
 from sql_agent.system.files import atomic_write
 from sql_agent.system.servers import web_app
 from sql_agent.tasks.task import load_task
+
+_COLUMNS = ["ended", "steps", "reward", "accurate", "correct", "model", "started"]
 
 
 def write_report(run_dir: Path, compared: Path | None = None) -> Path:
     """Write report.html into `run_dir`, or comparison.html with a second run `compared`, and return the path.
 
-    Missing files, and an incomplete last line, of an interrupted run are allowed. Raises DataError when a folder
-    contains no run or a damaged file, and ConfigError when the task of a run cannot be loaded.
+    Missing files, and an incomplete last line, of an interrupted run are allowed.
     """
     runs = [RunReader(folder) for folder in (run_dir, compared) if folder is not None]
     target = run_dir / ("report.html" if compared is None else "comparison.html")
@@ -51,7 +73,6 @@ class LiveReport:
         self._packed = b""
 
     def app(self, token: str) -> ASGIApp:
-        """Return the ASGI app of the page, its data, and the blocks of rollout records."""
         routes = [
             Route("/", self._get_page),
             Route("/data", self._get_data),
@@ -117,7 +138,6 @@ class RunReader:
     """Reads the folder of a run, which may still be growing."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the run in `folder`. Raises the errors of `write_report`."""
         self.config: JsonObject = read_config(folder)
         self.folder = folder
         self.name = folder.resolve().name
@@ -130,8 +150,7 @@ class RunReader:
     def refresh(self) -> None:
         """Read the new lines, or all lines again if a resumed run has truncated its files.
 
-        Raises DataError, at each call until the repair, for a damaged line or file or a missing folder. The lines
-        before a damaged line are read.
+        The lines before a damaged line are read.
         """
         if not self.folder.is_dir():
             raise DataError(f"{self.folder} is gone: the folder was removed or moved", hint="move the folder back")
@@ -216,3 +235,66 @@ class RunReader:
 def _duration(seconds: float) -> str:
     hours, rest = divmod(round(seconds), 3600)
     return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+
+
+class RunSummary(NamedTuple):
+    """A run in the list; `texts` are the cells of `_COLUMNS`, `alarms` the sentences of `alarms()`."""
+
+    folder: Path
+    texts: list[str]
+    alarms: list[str]
+
+    @property
+    def report(self) -> str | None:
+        """The path of the report, relative to the folder of runs; None without a report."""
+        return f"{self.folder.name}/report.html" if (self.folder / "report.html").exists() else None
+
+
+def run_summaries(runs_dir: Path) -> list[RunSummary]:
+    """Return the runs in `runs_dir`, the latest start first."""
+    folders = [folder for folder in runs_dir.iterdir() if is_run(folder)] if runs_dir.is_dir() else []
+    summaries = [_summary(folder) for folder in folders]
+    return sorted(summaries, key=lambda summary: summary.texts[-1], reverse=True)
+
+
+def say_runs(summaries: Sequence[RunSummary], say: Callable[[str], None]) -> None:
+    """Print two lines for each run, and a line for each alarm."""
+    for summary in summaries:
+        of = dict(zip(_COLUMNS, summary.texts, strict=True))
+        say(f"{summary.folder}: {of['ended']}, {of['steps']} steps, reward {of['reward']}, started {of['started']}")
+        say(f"  {of['model']}; accurate: {of['accurate']}; correct: {of['correct']}")
+        for alarm in summary.alarms:
+            say(f"  look at the rollouts: {alarm}")
+
+
+def write_run_list(runs_dir: Path) -> Path:
+    """Write the page index.html, with links to the reports, into `runs_dir`, and return the page's path."""
+    target, nonce = runs_dir / "index.html", secrets.token_urlsafe(16)
+    page = render_template(
+        "runs.html.j2",
+        nonce=nonce,
+        policy=content_policy(nonce),
+        style=asset("page.css"),
+        folder=runs_dir.resolve(),
+        columns=_COLUMNS,
+        runs=run_summaries(runs_dir),
+    )
+    with atomic_write(target) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
+    return target
+
+
+def _summary(folder: Path) -> RunSummary:
+    config, sessions = read_config(folder), read_sessions(folder)
+    steps, validations = list(run_lines(folder / METRICS)), list(run_lines(folder / VALIDATION))
+    reward = steps[-1].get("reward/mean") if steps else None
+    texts = [
+        how_it_ended(sessions),
+        f"{len(steps)} / {config.get('train', {}).get('steps', '?')}",
+        "–" if reward is None else f"{reward:.3f}",
+        shares(validations, "accurate"),
+        shares(validations, "correct"),
+        model_of(config),
+        sessions[0].started_at if sessions else "–",
+    ]
+    return RunSummary(folder, texts, list(map(str, alarms(steps, of_grpo(validations)).values())))

@@ -10,9 +10,8 @@ from pathlib import Path
 from sql_agent.config.settings import Settings, Source, flatten, merge, public_dump, with_absolute_paths
 from sql_agent.errors import ResumeError
 from sql_agent.runs.checkpoints import last_saved_step, local_checkpoints, verify_checkpoint
-from sql_agent.runs.run_folder import CONFIG, METRICS, ROLLOUTS, VALIDATION, run_source
+from sql_agent.runs.run_folder import CONFIG, METRICS, ROLLOUTS, VALIDATION, run_lines, run_source
 from sql_agent.runs.run_info import read_sessions
-from sql_agent.runs.run_lines import run_lines
 from sql_agent.schemas import Question
 from sql_agent.system.files import atomic_write
 
@@ -24,12 +23,7 @@ _MAY_CHANGE = ("runner", "local.cache_dir", "runs_dir", "judge.cache_dir", "trai
 
 
 def settings_to_resume(sources: Sequence[Source]) -> Settings:
-    """Return the saved settings of the run `run_name`, overridden by the command line, the last of `sources`.
-
-    Raises ResumeError when there is no such run, when the run is finished, or when the command line changes what the
-    run computes. Raises DataError when config.json or run.json is damaged, and ConfigError for a setting in config.json
-    that no longer exists.
-    """
+    """Return the saved settings of the run `run_name`, overridden by the command line, the last of `sources`."""
     given = merge(sources)
     folder = given.runs_dir / given.run_name
     if not given.run_name or not (folder / CONFIG).exists():
@@ -66,7 +60,7 @@ def settings_to_resume(sources: Sequence[Source]) -> Settings:
 
 
 def question_digest(questions: Iterable[Question]) -> str:
-    """Return the SHA-256 of the ids, texts, reference answers and gold SQL of `questions`, in order."""
+    """Return the SHA-256 of what training uses of `questions`."""
     digest = hashlib.sha256()
     for question in questions:
         digest.update(json.dumps([question.id, question.question, question.answer, question.sql]).encode())
@@ -95,8 +89,7 @@ def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
 def cut_to_checkpoint(folder: Path, steps: int) -> str:
     """Remove the lines after the last checkpoint from a run's JSONL files, because these steps are repeated.
 
-    Return a message for the user: the last saved step of `steps`, and which lines were removed or are missing. Raises
-    DataError when the checkpoint or a file is damaged.
+    Return a message for the user: the last saved step of `steps`, and which lines were removed or are missing.
     """
     saved = last_saved_step(folder) or 0
     if (checkpoint := local_checkpoints(folder).get(saved)) is not None:

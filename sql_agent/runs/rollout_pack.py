@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sql_agent.rollouts.metrics import ACCURATE
-from sql_agent.runs.run_lines import JsonObject
+from sql_agent.runs.run_folder import JsonObject
 from sql_agent.schemas import Drop, Outcome
 
 # Rollouts per block. A page decompresses a whole block to show one rollout, in a few milliseconds.
@@ -37,7 +37,7 @@ class RolloutPack:
         return len(self.columns["step"])
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Add a line of rollouts.jsonl. For a malformed line, raise an error such as KeyError and add nothing."""
+        """Add a line of rollouts.jsonl, or raise an error such as KeyError and add nothing."""
         record = line["record"] or {}
         reward = record.get("reward")
         values = {
@@ -76,13 +76,9 @@ class RolloutPack:
         return [*self._full, compressed("\n".join(self._open))] if self._open else list(self._full)
 
     def index(self) -> JsonObject:
-        """Return the data for filters: columns, questions, counts of drop reasons, and rollouts per block."""
-        return {
-            "columns": self.columns,
-            "questions": self.questions,
-            "dropped": self._drops.most_common(),
-            "block_size": _BLOCK,
-        }
+        """Return the data for filters."""
+        dropped = self._drops.most_common()
+        return {"columns": self.columns, "questions": self.questions, "dropped": dropped, "block_size": _BLOCK}
 
     def _number(self, question: JsonObject) -> int:
         key = json.dumps(question, ensure_ascii=False, sort_keys=True)

@@ -23,7 +23,6 @@ _CELL_CHARS = 300
 
 
 def show_rollout(record: RolloutRecord, console: Console) -> None:
-    """Print `record`, with lines wrapped between words."""
     show_field(console, "Question", record.question.question)
     for number, call in enumerate(record.calls, 1):
         show_query(number, call.sql, console)
@@ -110,10 +109,9 @@ def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
 
 
 def _why_not_full(reward: RewardParts) -> str:
-    criteria = {name: value for name, value in reward.criteria.items() if name != "prefiltered"}
     if reward.judge_name == "facts":  # the reason of this judge names each criterion
         return reward.reason
-    named = [f"{name} {value:.2f}" for name, value in criteria.items()]
+    named = [f"{name} {value:.2f}" for name, value in reward.criteria.items() if name != "prefiltered"]
     return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,9 +26,8 @@ class RunSession(Record):
     """A session of a run, from start to end; each resume adds a session.
 
     Times are in UTC, ISO 8601. `end` is None during a session, and after the process was killed. `detail` is the error
-    of a failed session. `commit` is the Git commit of this program, None without a checkout. `database` is the run's
-    database file, or the server's address without the password. `inputs` is {name: SHA-256}, with names such as
-    "the database" and "the training questions".
+    of a failed session. `commit` is None without a checkout. `inputs` is {name: SHA-256}, with names such as "the
+    database" and "the training questions".
     """
 
     started: str
@@ -42,7 +41,6 @@ class RunSession(Record):
 
     @property
     def seconds(self) -> float | None:
-        """The duration in seconds; None without an end."""
         if self.ended is None:
             return None
         return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
@@ -58,10 +56,7 @@ class _RunInfo(Record):
 
 
 def read_sessions(folder: Path) -> tuple[RunSession, ...]:
-    """Return the sessions of the run in `folder`, oldest first; empty without a run.json.
-
-    Raises DataError when run.json is damaged, or was written by a newer version.
-    """
+    """Return the sessions of the run in `folder`, oldest first; empty without a run.json."""
     path = folder / INFO
     if not path.exists():
         return ()
@@ -76,7 +71,6 @@ def read_sessions(folder: Path) -> tuple[RunSession, ...]:
 
 
 def how_it_ended(sessions: Sequence[RunSession]) -> str:
-    """Describe the end of the last session, the number of resumes and the error, if any."""
     if not sessions:
         return "not recorded"
     last = sessions[-1]
@@ -139,8 +133,6 @@ def installed_versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages of `_PACKAGES`."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,7 @@ from sql_agent.config.settings import Settings, public_dump, with_absolute_paths
 from sql_agent.errors import ConfigError
 from sql_agent.runs.checkpoints import last_saved_step
 from sql_agent.runs.resume import cut_to_checkpoint
-from sql_agent.runs.run_folder import CONFIG, METRICS, PROMPT, ROLLOUTS, SFT, TOOL, UNTRAINED, VALIDATION
-from sql_agent.runs.run_lines import run_lines
+from sql_agent.runs.run_folder import CONFIG, METRICS, PROMPT, ROLLOUTS, SFT, TOOL, UNTRAINED, VALIDATION, run_lines
 from sql_agent.system.files import atomic_write, naming, timestamped_folder
 
 if TYPE_CHECKING:
@@ -27,23 +26,19 @@ class RunLog:
     """Appends lines to the files in the run's `folder`, and sends metrics and rollouts to `trackers`.
 
     Each write is flushed to disk, so that a killed run loses no line. `notice` is a message for the user about a
-    renamed earlier folder or a resumed run, or empty. `say` is called with a warning when another program has removed
-    or cut a file.
+    renamed earlier folder or a resumed run, or empty.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notice = ""
         self.trackers: Trackers | None = None
-        self.say: Callable[[str], None] = lambda text: None
-        self._ends: dict[str, int] = {}  # the size of each file after the last write
 
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
         """Create the folder of a new run and lock it until this process ends.
 
-        An earlier folder of the same name is renamed if it has no checkpoint. Raises ConfigError when the earlier
-        folder has a checkpoint, when another process uses the folder, or when the folder is not writable.
+        An earlier folder of the same name is renamed if it has no checkpoint, else it is refused.
         """
         try:
             settings.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -65,8 +60,7 @@ class RunLog:
     def resume(cls, settings: Settings) -> RunLog:
         """Open and lock the folder of an earlier run; `settings` are the result of `settings_to_resume`.
 
-        The files are cut back to the last checkpoint. Raises ConfigError when another process uses the folder, and
-        DataError when the checkpoint or a file is damaged.
+        The files are cut back to the last checkpoint.
         """
         log = cls(settings.runs_dir / settings.run_name)
         log._lock()
@@ -147,22 +141,15 @@ class RunLog:
         return max((int(line["step"]) for line in run_lines(self.folder / METRICS)), default=0)
 
     def has_validation(self, step: int) -> bool:
-        """Return whether validation.jsonl has a line of `step`."""
         return any(line["step"] == step for line in run_lines(self.folder / VALIDATION))
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         path = self.folder / name
         with naming(path), path.open("a", encoding="utf-8") as sink:
-            if sink.tell() < self._ends.get(name, 0):
-                self.say(
-                    f"Warning: another program removed or cut {path} while the run was going on. Its earlier lines are "
-                    "lost; the run goes on"
-                )
             for item in objects:
                 sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
             sink.flush()
             os.fsync(sink.fileno())
-            self._ends[name] = sink.tell()
 
 
 def _write_config(folder: Path, settings: Settings) -> None:
@@ -172,7 +159,6 @@ def _write_config(folder: Path, settings: Settings) -> None:
 
 
 def _rename_unsaved(folder: Path) -> str:
-    """Rename a run's folder and return a message. Raises ConfigError if the run has a checkpoint."""
     if last_saved_step(folder) is not None:
         raise ConfigError(
             f"{folder} already holds a run", hint="choose another run_name, or add --resume to continue it"

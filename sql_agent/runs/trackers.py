@@ -37,8 +37,13 @@ class TrackedRun(NamedTuple):
     name: str
     id: str
     project: str
-    config: Mapping[str, Any]
+    config: dict[str, Any]
     files: Path
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """The arguments that the `init` of wandb and of swanlab share."""
+        return {"project": self.project, "name": self.name, "id": self.id, "config": self.config, "resume": "allow"}
 
 
 class Tracker(NamedTuple):
@@ -68,8 +73,7 @@ def check_trackers(settings: Settings) -> None:
 class Trackers:
     """Sends metrics and rollouts to the trackers of the settings.
 
-    A tracker is opened at the first metrics or rollouts. If a tracker fails, `say` reports the failure once, and the
-    tracker receives no more data.
+    If a tracker fails, `say` reports the failure once, and the tracker receives no more data.
     """
 
     def __init__(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> None:
@@ -80,11 +84,9 @@ class Trackers:
         self._say = say
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Send metrics, whose names begin with `train/` or `val/SET/`."""
         self._send(lambda tracker: tracker.metrics(step, values))
 
     def losses(self, values: Sequence[float]) -> None:
-        """Send the loss of each step of supervised fine-tuning, in nats a token."""
         if values:
             self._send(lambda tracker: tracker.losses(values))
 
@@ -152,10 +154,7 @@ def _tracked_run(settings: Settings, folder: Path) -> TrackedRun:
 
 @contextmanager
 def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
-    """Start a run at Weights & Biases; WANDB_MODE=offline writes files for `wandb sync`.
-
-    Raises TrainingError without an API key, because wandb would wait for a key from the keyboard.
-    """
+    """Start a run at Weights & Biases; WANDB_MODE=offline writes files for `wandb sync`."""
     import wandb  # noqa: PLC0415
 
     offline = os.environ.get("WANDB_MODE") in {"offline", "dryrun"}
@@ -169,11 +168,7 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
         x_disable_meta=True, x_disable_machine_info=True, x_disable_stats=True,
     )  # fmt: skip
     opened = wandb.init(
-        project=run.project,
-        name=run.name,
-        id=run.id,
-        resume="allow",
-        config=dict(run.config),
+        **run.known,
         dir=str(run.files),
         mode="offline" if offline else None,  # explicit, because an earlier run may have set another mode
         settings=settings,
@@ -203,31 +198,26 @@ def open_swanlab(run: TrackedRun) -> Iterator[Tracker]:
     # Without data about the machine and its user, and without the terminal's text.
     off = dict.fromkeys(("hardware", "runtime", "requirements", "conda", "git", "monitor"), False)
     settings = swanlab.Settings.model_validate({"interactive": False, "probe": off, "terminal": {"proxy_type": "none"}})
-    opened = swanlab.init(
-        project=run.project,
-        name=run.name,
-        id=run.id,
-        resume="allow",
-        config=dict(run.config),
-        log_dir=str(run.files / "swanlab"),
-        settings=settings,
-    )
+    opened = swanlab.init(**run.known, log_dir=str(run.files / "swanlab"), settings=settings)
 
-    def losses(values: Sequence[float]) -> None:
-        for step, loss in enumerate(values, 1):
-            opened.log({_SFT_LOSS: loss}, step=step)
+    def metrics(step: int, values: Mapping[str, float]) -> None:
+        opened.log(dict(values), step=step)
 
     def table(step: int, name: str, rollouts: Sequence[RolloutLine]) -> None:
         drawn = echarts.Table()
         drawn.add(list(_COLUMNS), _cells(rollouts))
         opened.log({name: drawn}, step=step)
 
-    yield Tracker(
-        metrics=lambda step, values: opened.log(dict(values), step=step),
-        table=table,
-        losses=losses,
-    )
+    yield Tracker(metrics, table, _each_loss(metrics))
     opened.finish()
+
+
+def _each_loss(metrics: Callable[[int, Mapping[str, float]], None]) -> Callable[[Sequence[float]], None]:
+    def losses(values: Sequence[float]) -> None:
+        for step, loss in enumerate(values, 1):
+            metrics(step, {_SFT_LOSS: loss})
+
+    return losses
 
 
 @contextmanager
@@ -248,35 +238,30 @@ def _open_tensorboard(run: TrackedRun) -> Iterator[Tracker]:
         lines = ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in rows]
         writer.add_text(name, "\n".join(lines), step)
 
-    def losses(values: Sequence[float]) -> None:
-        for step, loss in enumerate(values, 1):
-            metrics(step, {_SFT_LOSS: loss})
-
-    yield Tracker(metrics, table, losses)
+    yield Tracker(metrics, table, _each_loss(metrics))
     writer.close()
 
 
 def _cells(rollouts: Sequence[RolloutLine]) -> list[list[str | int | float | None]]:
-    """Return a table row, with the columns `_COLUMNS`, for each rollout."""
-    rows: list[list[str | int | float | None]] = []
-    for rollout in rollouts:
-        record = rollout["record"] or {}
-        question, reward = record.get("question", {}), record.get("reward")
-        rows.append(
-            [
-                rollout["step"],
-                rollout.get("val_set") or rollout["mode"],
-                question.get("question"),
-                ";\n".join(call["sql"] for call in record.get("calls", ())),
-                record.get("answer"),
-                question.get("answer"),
-                reward["rule"] + reward["judge"] if reward else None,
-                reward["judge"] if reward else None,
-                rollout.get("advantage"),
-                f"dropped: {rollout['dropped']['cause']}" if rollout["dropped"] else record.get("outcome"),
-            ]
-        )
-    return rows
+    return list(map(_row, rollouts))
+
+
+def _row(rollout: RolloutLine) -> list[str | int | float | None]:
+    """Return the cells of `_COLUMNS`."""
+    record = rollout["record"] or {}
+    question, reward = record.get("question", {}), record.get("reward")
+    return [
+        rollout["step"],
+        rollout.get("val_set") or rollout["mode"],
+        question.get("question"),
+        ";\n".join(call["sql"] for call in record.get("calls", ())),
+        record.get("answer"),
+        question.get("answer"),
+        reward["rule"] + reward["judge"] if reward else None,
+        reward["judge"] if reward else None,
+        rollout.get("advantage"),
+        f"dropped: {rollout['dropped']['cause']}" if rollout["dropped"] else record.get("outcome"),
+    ]
 
 
 def _markdown_cell(cell: object) -> str:

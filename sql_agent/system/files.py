@@ -157,7 +157,7 @@ def timestamped_folder(parent: Path, prefix: str = "") -> Path:
 
 
 def read_object(path: Path, *, hint: str) -> dict[str, Any]:
-    """Return the JSON object in the file `path`. Raises DataError with `hint` for other content."""
+    """Return the JSON object in the file `path`."""
     try:
         return json_object(path.read_bytes())
     except ValueError as error:
@@ -165,7 +165,7 @@ def read_object(path: Path, *, hint: str) -> dict[str, Any]:
 
 
 def json_object(content: bytes) -> dict[str, Any]:
-    """Return the JSON object in `content`. Raises ValueError for other content."""
+    """Return the JSON object in `content`."""
     value = json.loads(content)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  the file is wrong, not the caller

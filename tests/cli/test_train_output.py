@@ -36,15 +36,3 @@ def test_the_advice_of_a_run_that_ended_early_fits_what_is_saved(
     say_unfinished(log, settings, Ui(), how="failed")
     said = capsys.readouterr().out
     assert "after 3 of 9 steps; step 2 is saved" in said and "--resume run_name=r" in said
-
-
-def test_a_run_whose_folder_is_gone_says_so_and_hides_no_other_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = load_settings([f"runs_dir={tmp_path}", "run_name=r"])
-    log = RunLog.create(settings)
-    log.folder.rename(tmp_path / "elsewhere")
-    say_unfinished(log, settings, Ui(), how="failed")
-    said = capsys.readouterr().out
-    assert f"folder {log.folder} is gone" in said and "move it back" in said and "its name again" not in said
-    assert try_report(log, Ui()) is None

@@ -48,16 +48,6 @@ def test_a_run_is_found_and_resumed_from_another_folder(tmp_path: Path, monkeypa
     assert settings.database.path == tmp_path / "shop.db"
 
 
-def test_a_file_that_another_program_removed_is_said_once(tmp_path: Path) -> None:
-    log, said = RunLog(tmp_path), list[str]()
-    log.say = said.append
-    for step in (1, 2, 3, 4):
-        log.metrics(step, {"reward/mean": 0.5})
-        if step == 2:
-            (tmp_path / "metrics.jsonl").unlink()
-    assert len(said) == 1 and f"removed or cut {tmp_path / 'metrics.jsonl'}" in said[0]
-
-
 def test_a_full_disk_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     said = run_log_error(tmp_path, capsys)
