@@ -210,8 +210,11 @@ def shares(validations: Sequence[MetricsLine], key: str) -> str:
     """Return the share `key` in the first and the last validation of each set, such as "template 30 → 60 %", or "–"."""
     validations = of_grpo(validations)
     ends = validations[:1] + validations[-1:]
-    measured = [(name, [line.get(f"val/{name}/{key}") for line in ends]) for name in _validation_sets(validations)]
-    texts = [f"{name} {100 * a:.0f} → {100 * b:.0f}\u00a0%" for name, (a, b) in measured if None not in (a, b)]
+    texts = [
+        f"{name} {' → '.join(f'{100 * line[full]:.0f}' for line in ends)}\u00a0%"
+        for name in _validation_sets(validations)
+        if all((full := f"val/{name}/{key}") in line for line in ends)
+    ]
     return "; ".join(texts) or "–"
 
 

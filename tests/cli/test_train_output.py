@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.train import say_unfinished, say_whether_learned, try_report
+from sql_agent.cli.train import say_unfinished, say_whether_learned
 from sql_agent.config.settings import load_settings
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
