@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 
 from sql_agent.database import Database, Naming
 from sql_agent.database.provenance import judge_case, row_names
@@ -22,12 +23,13 @@ from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.detours import Detours, Route, finds_nothing
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.names import OtherNames
-from sql_agent.tasks.described.statement import Comparison
+from sql_agent.tasks.described.statement import Comparison, Statement
 
 _NAME_SHARE = 0.25  # of the questions about one row that name it in other words
 _PART_SHARE = 0.4  # of those: how many search a part of the name at once, where that finds the row
 _SAID_SHARE = 0.5  # of the searches that use an everyday word, where there is one
 _KNOWN_SHARE = 0.4  # of those: how many search the database's own word at once
+_MOST_LISTED = 20  # rows that are listed as an answer
 _BOTH_SHARE = 0.12  # of the questions about one cell that read a second column
 # A value that ends as the sentence goes on: "contraindicated in what is contraindicated".
 _STUTTER = re.compile(r"([\u3400-\u9fff]{2,4})\1|\b([a-z]{4,}) \2\b")
@@ -61,6 +63,10 @@ class Asker:
 
     def question(self, draft: Draft, number: str, *, held_out: bool) -> Question | None:
         """Return the question of a draft; None, and the reason in `refused`, where a check fails."""
+        found = self._with_rows(draft) if draft.from_rows else draft
+        if found is None:
+            return None
+        draft = found
         said, route = self._said(draft) if not self._plain else ({}, None)
         text = draft.wording.say(self._chosen, held_out=held_out, **said)
         if text in self._texts or _STUTTER.search(text) or self._names_a_row(draft):
@@ -79,6 +85,35 @@ class Asker:
         if draft.task_type != "unanswerable" or draft.subject is not None or self._names is None:
             return False
         return any(self._names.knows(str(test.value)) for test in draft.statements[0].where)
+
+    def _with_rows(self, draft: Draft) -> Draft | None:
+        """Return a draft with the rows of its statement as the reference; None where these are no clear answer."""
+        statement = draft.statement
+        rows = self._query(statement.sql(self._catalog.database)).records
+        texts = [[str(cell) for cell in row] for row in rows]
+        first = [row[0] for row in texts]
+        says_nothing = {(0,), (None,)}  # every wrong statement counts 0, too
+        if not 0 < len(rows) <= _MOST_LISTED or None in chain(*rows) or says_nothing & set(rows):
+            return None
+        if not all(self._catalog.fits(cell) for row in texts for cell in row) or self._has_ties(statement):
+            return None
+        if len(texts) == 1 or len(texts[0]) == 1:
+            facts = tuple(dict.fromkeys(cell for row in texts for cell in row))
+        elif len(set(first)) == len(first):
+            colon, comma = self._catalog.words["colon"], self._catalog.words["comma"]
+            facts = tuple(f"{name}{colon}{comma.join(cells)}" for name, *cells in texts)
+        else:
+            return None
+        return replace(draft, expected=rows, facts=facts)
+
+    def _has_ties(self, statement: Statement) -> bool:
+        """Return whether rows of an ordered result could as well be in another order, or left out."""
+        if statement.order_by is None:
+            return False
+        limit = None if statement.limit is None else statement.limit + 1
+        longer = replace(statement, outputs=(*statement.outputs, statement.order_by), limit=limit)
+        keys = [row[-1] for row in self._query(longer.sql(self._catalog.database)).records]
+        return len(set(keys)) < len(keys)
 
     def _said(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
         """Return another name or everyday words by slot, and the route that begins with these; or ({}, None)."""
@@ -100,7 +135,7 @@ class Asker:
         """Return another name of the row, and the route that looks for this name first; or ({}, None)."""
         row, first = draft.subject, draft.statements[0]
         name = self._names.of(row, self._chosen) if row is not None and self._names is not None else None
-        if row is None or name is None or len(first.where) != 1 or first.join is not None:
+        if row is None or name is None or len(first.where) != 1 or first.joins:
             return {}, None
         part = replace(first, where=(Comparison(row.name_column, "LIKE", name),))
         if self._chosen.random() < _PART_SHARE and self._catalog.matching(row.table, *part.where) == [row]:

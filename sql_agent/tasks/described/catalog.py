@@ -299,7 +299,7 @@ class Catalog:
     def _conditions_on(self, table: str, name: str, column: Column) -> Iterable[Condition]:
         cells = [row.values[name] for row in self.rows[table] if row.values[name] is not None]
         found: Iterable[Condition] = ()
-        if column.kind == "category":
+        if column.kind == "category" or (column.kind == "text" and _are_short(cells)):
             found = (each for each in equal(name, cells) if not re.search(r"[;；，。]", each.value))
         elif column.kind == "flag" and not is_verb(column.label):
             found = true(name, cells)
@@ -308,7 +308,9 @@ class Catalog:
         elif column.kind in {"text", "name"}:
             found = self._with_word(table, name, column.kind)
         elif column.kind == "number" and cells:
-            found = ranges(name, cells, column.unit, self.description.lang == "zh")
+            counts = Counter(cells)
+            same = equal(name, [cell for cell in cells if counts[cell] > 1])  # "aged 18", but no single price
+            found = (*ranges(name, cells, column.unit, self.description.lang == "zh"), *same)
         elif column.kind == "date" and cells:
             found = periods(name, cells, self.description.lang, self.words["months"])
         return found
@@ -322,8 +324,6 @@ class Catalog:
 
     def _with_word(self, table: str, column: str, phrase: str) -> Iterator[Condition]:
         texts = [str(row.values[column]) for row in self.rows[table] if isinstance(row.values[column], str)]
-        if phrase == "text" and median([len(text) for text in texts] or [0]) < _PROSE_CHARS:
-            return
         having = Counter(word for text in texts for word in {w.casefold() for w in _WORD.findall(text)})
         for word in self._some(table, {word: count for word, count in having.items() if 2 <= count <= _MOST_WITH_WORD}):
             test = Comparison(column, "LIKE", word)
@@ -341,6 +341,14 @@ class Catalog:
         common = sorted(having, key=lambda item: (-having[item], item))[: most // 3]
         rare = sorted(having.keys() - common)
         return [*common, *random.Random(len(having)).sample(rare, min(most - len(common), len(rare)))]
+
+
+def _are_short(cells: Sequence[Cell]) -> bool:
+    """Return whether the cells of a column are values that people name whole: no prose, and no latitude."""
+    return (
+        not any(isinstance(cell, float) for cell in cells)
+        and median([len(str(cell)) for cell in cells] or [0]) < _PROSE_CHARS
+    )
 
 
 def _labelled(items: Sequence[str], label: str) -> list[str]:

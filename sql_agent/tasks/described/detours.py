@@ -44,7 +44,7 @@ class Detours:
 
     def around(self, draft: Draft, text: str) -> Route | None:
         """Return a route with a first statement that fails, for a question with this text; often None."""
-        if len(draft.statements) > 1 or draft.statement.join is not None or self._chosen.random() >= SHARE:
+        if len(draft.statements) > 1 or draft.statement.joins or self._chosen.random() >= SHARE:
             return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []
         if (row := draft.subject) is not None and draft.task_type in _ONE_CELL:

@@ -29,6 +29,7 @@ class Draft:
     statements  the statements in order; the last one answers
     expected    the rows that the last statement must return, in any order unless it has an order
     facts       the facts of the reference; `enough` of them are a full answer
+    from_rows   whether `expected` and `facts` are to be taken from what the statement returns
     rows        the keys of the rows that the question is about, which all must be in one split
     subject     the row that the question names as {name}
     conditions  what is searched for: {value}, and of a second condition {value2}
@@ -44,6 +45,7 @@ class Draft:
     enough: int | None = None
     subject: Row | None = None
     conditions: tuple[Condition, ...] = ()
+    from_rows: bool = False
 
     @property
     def statement(self) -> Statement:

@@ -25,6 +25,7 @@ from sql_agent.tasks.described.drafts import Draft, Key
 from sql_agent.tasks.described.link_questions import LinkQuestions
 from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
+from sql_agent.tasks.described.table_questions import TableQuestions
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.splits import MAX_CLUSTER, SHARES, Splits
@@ -40,6 +41,11 @@ _WEIGHTS = {
     "unanswerable": 1.7,
     "negation": 0.7,
     "any_of": 0.7,
+    "listing": 2.5,
+    "aggregate": 1.5,
+    "groups": 1.5,
+    "average": 0.5,
+    "unlinked": 0.7,
 }
 _SEARCHED = {"search", "range", "any_of", "negation"}  # their rows come first to be in one split: they are fewest
 _DRAWN = 8  # drafts for each question wanted, because many have rows of several splits
@@ -69,7 +75,7 @@ def make_question_files(
         description = plain(description, wordings(description.lang)["ask"])
     catalog = Catalog(description, read_database(source, task.schema))
     chosen, per_type = random.Random(seed), per_type or _PER_TYPE
-    by_split = _by_split(catalog, _drafts(catalog, chosen, per_type), seed)
+    by_split = _by_split(catalog, _drafts(catalog, chosen, per_type, random.Random(f"{seed} tables")), seed)
     with _indexed_copy(source, description) as copy, open_database(copy, task.schema, PATIENT) as database:
         words, namings = task.words[description.lang], task.schema.names
         asker = Asker(catalog, database, words, namings, chosen, plain=style == "template")
@@ -109,10 +115,10 @@ def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
         yield copy
 
 
-def _drafts(catalog: Catalog, chosen: random.Random, per_type: int) -> list[Draft]:
-    """Return drafts of all types."""
+def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: random.Random) -> list[Draft]:
+    """Return drafts of all types. `many_rows` chooses those about tables, so that these do not change the others."""
     about_rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
-    linked = LinkQuestions(catalog, chosen)
+    linked, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
     makers: dict[str, Callable[[], Iterator[Draft]]] = {
         "lookup": about_rows.lookup,
         "part": about_rows.part,
@@ -132,6 +138,14 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int) -> list[Draf
         "linked": linked.linked,
         "linked_rows": linked.linked_rows,
         "two_hops": linked.two_hops,
+        "listing": tables.listing,
+        "aggregate": tables.aggregate,
+        "per_group": tables.per_group,
+        "groups": tables.groups,
+        "best": tables.best,
+        "average": tables.average,
+        "sets": tables.sets,
+        "unlinked": tables.unlinked,
     }
     found: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], Draft] = {}
     for name, make in makers.items():
@@ -180,7 +194,7 @@ def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
         outputs = tuple(output.column for output in draft.statement.outputs)
         tested = tuple((test.column, test.operator) for test in draft.statement.where)
         about = (draft.task_type, draft.statement.table, outputs, tested)
-        same = seen[draft.task_type, draft.facts]
+        same = 0 if draft.from_rows else seen[draft.task_type, draft.facts]
         again = same // 40 if draft.task_type in {"yes_no", "unanswerable"} else 5 * same
         seen[about] += 1
         seen[draft.task_type, draft.facts] += 1

@@ -25,6 +25,7 @@ _NEVER_A_NAME = re.compile(
     r"mail|phone|fax|zip|post(?:al|code)|url|link|address|password|path|image|photo|description|comment|note", re.I
 )
 _NO_QUANTITY = re.compile(r"(?:^|_)(?:lat|lon|lng|long|latitude|longitude|ssn|zip|phone|fax|postal)(?:$|_|code)", re.I)
+_NUMBER = re.compile(r"-?\d+\.\d+")  # an amount that is stored as a text names no row
 _CODE = re.compile(r"[\w-]*\d[\w-]*", re.ASCII)
 _ADJECTIVE = re.compile(r"^(?:is|was|are)[_\sA-Z]|(?:ed|ive|able|ible|ient|ent|al|ous|ful|ible)$|^是否?|^可")
 _SEPARATORS = ("；", ";", "|", "、", "\n", ", ", ",", "，")
@@ -146,6 +147,7 @@ def _name_column(table: TableRows, kinds: Mapping[str, _Found], referred: set[st
     def fits(column: str) -> bool:
         texts = [cell for cell in table.cells(column) if isinstance(cell, str) and cell.strip()]
         is_text = len(texts) >= _MOSTLY * len(table.rows) and kinds[column][0] in {"text", "category", "id"}
+        is_text = is_text and not all(map(_NUMBER.fullmatch, texts))
         short = is_text and 2 <= median(map(len, texts)) <= _LONGEST_NAME and max(map(len, texts)) <= 250
         return short and len(set(texts)) >= _MOSTLY * len(table.rows) and not _NEVER_A_NAME.search(column)
 

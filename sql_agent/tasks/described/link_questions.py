@@ -8,7 +8,7 @@ from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.description import Link
 from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
-from sql_agent.tasks.described.words import is_person
+from sql_agent.tasks.described.words import is_noun, is_person
 
 _MOST_NAMED = 3  # rows that a text names
 
@@ -41,7 +41,7 @@ class LinkQuestions(Drafting):
                 row.table,
                 (Output(column, target.table),),
                 where=(Comparison(name, "=", row.values[name]),),
-                join=self._join(link),
+                joins=self._joins(link),
             )
             yield Draft("linked", wording, (statement,), ((target.values[column],),), tuple(facts),
                         target.evidence(column), frozenset({row.key, target.key}), subject=row)  # fmt: skip
@@ -79,21 +79,21 @@ class LinkQuestions(Drafting):
 
     def linked_rows(self) -> Iterator[Draft]:
         """Yield questions that ask which rows, or how many, refer to a named row, and to which row most rows refer."""
-        for link in self._links():
+        for link in (each for each in self._links() if is_noun(self._tables[each.source[0]].label)):
             referring: dict[Row, list[Row]] = {}
             for row, (target, *_) in self._catalog.linked(link) if not link.contains else ():
                 referring.setdefault(target, []).append(row)
             name = self._tables[link.target[0]].name
             if name is None or not referring:
                 continue
-            table, join = link.source[0], self._join(link)
+            table, joins = link.source[0], self._joins(link)
             slots = {**self._table_slots(table), "link": link.label}
             ranked = sorted(referring.items(), key=lambda item: -len(item[1]))
             output = Output(name, link.target[0])
             if len(ranked) > 2 and len(ranked[0][1]) > len(ranked[1][1]) and all(row.named for row in referring):
                 best = ranked[0][0]
                 expected = ((best.values[name],),)
-                statement = Statement(table, (output,), join=join, group_by=output, order_by=COUNT, descending=True,
+                statement = Statement(table, (output,), joins=joins, group_by=output, order_by=COUNT, descending=True,
                                       limit=1)  # fmt: skip
                 yield Draft("linked_rows", self._sentence("most_linked", **slots), (statement,),
                             expected, (best.name,), best.evidence(name), frozenset({best.key}))  # fmt: skip
@@ -104,7 +104,7 @@ class LinkQuestions(Drafting):
                 own, slots["name"] = self._tables[table].name, self._name(target)
                 kind = "belonging" if slots["name"] != target.name else "linked"  # "order 17" says what it is
                 if own is not None and len(rows) <= MOST_ROWS and all(row.named for row in rows):
-                    statement = Statement(table, (Output(own),), where=where, join=join)
+                    statement = Statement(table, (Output(own),), where=where, joins=joins)
                     yield Draft(
                         "linked_rows",
                         self._sentence(f"{kind}_rows", **slots),
@@ -115,7 +115,7 @@ class LinkQuestions(Drafting):
                         frozenset({target.key, *(row.key for row in rows)}),
                     )
                 wording = self._sentence(f"{kind}_count", **slots)
-                statement = Statement(table, (COUNT,), where=where, join=join)
+                statement = Statement(table, (COUNT,), where=where, joins=joins)
                 counted = [(row, link.source[1]) for row in rows]
                 yield self._number("linked_rows", wording, statement, len(rows), counted=counted, rows={target.key})
 
@@ -123,5 +123,5 @@ class LinkQuestions(Drafting):
         return [link for link in self._catalog.description.links if link.source[0] != link.target[0]]
 
     @staticmethod
-    def _join(link: Link) -> Join:
-        return Join(link.target[0], link.target[1], link.source[1], link.contains)
+    def _joins(link: Link) -> tuple[Join, ...]:
+        return (Join(link.target[0], link.target[1], link.source[1], link.contains),)

@@ -12,6 +12,7 @@ from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
 from sql_agent.tasks.described.wording import Wording
+from sql_agent.tasks.described.words import is_noun
 
 _MOST_THEN = 3  # rows of which another column is asked for
 
@@ -120,12 +121,14 @@ class SearchQuestions(Drafting):
     def count(self) -> Iterator[Draft]:
         """Yield questions that ask for the number of rows, of all or under a condition, or of different values."""
         for table, described in self._tables.items():
+            if not is_noun(described.label):
+                continue
             wording = self._sentence("count_all", **self._table_slots(table))
             yield self._number("count", wording, Statement(table, (COUNT,)), len(self._catalog.rows[table]))
             for name, column in described.columns.items():
                 kinds = {row.values[name] for row in self._catalog.rows[table]} - {None}
                 if column.kind == "category" and len(kinds) > 1:
-                    statement = Statement(table, (Output(name, count=True, distinct=True),))
+                    statement = Statement(table, (Output(name, function="COUNT", distinct=True),))
                     wording = self._sentence("count_kinds", **self._table_slots(table), **self._slots(column))
                     yield self._number("count", wording, statement, len(kinds))
         for table, condition in self._conditions():

@@ -25,7 +25,8 @@ _SHORT = {
 }
 _UNITS = {
     **{unit: unit for unit in ("g", "kg", "cm", "mm", "km", "mg", "ml", "minutes", "hours", "days", "元", "岁")},
-    **{"grams": "g", "euro": "EUR", "eur": "EUR", "usd": "USD", "cny": "CNY", "percent": "%", "pct": "%"},
+    **{unit: unit for unit in ("inches", "miles", "degrees", "feet", "meters", "metres", "pounds", "mph")},
+    **{"f": "°F", "grams": "g", "euro": "EUR", "eur": "EUR", "usd": "USD", "cny": "CNY", "percent": "%", "pct": "%"},
 }
 _SAME = {
     "series",
@@ -61,6 +62,8 @@ _AN = re.compile(r"(?:[aeio]|u(?!ni|se|ti|ro)|hour|honou?r)", re.IGNORECASE)
 
 def label_of(identifier: str, owner: str = "") -> str:
     """Return the words of an identifier, without the table `owner` before them: customerName of customer is "name"."""
+    if (known := _SHORT.get(identifier.casefold())) is not None:  # LName is no "l name"
+        return known
     spaced = " ".join(_CAMEL.sub(" ", identifier.replace("_", " ").replace("-", " ")).split())
     if spaced.casefold() == "long":  # but "long title"
         return "longitude"
@@ -106,6 +109,12 @@ def is_verb(label: str) -> bool:
     """Return whether a flag's label begins with a verb, such as "accepts patients"; others are adjectives."""
     first, _, rest = label.partition(" ")
     return bool(rest) and first.isascii() and first.endswith("s") and not first.endswith("ss")
+
+
+def is_noun(label: str) -> bool:
+    """Return whether a table's label names its rows, as "order item" does; "lives in" and "has pet" do not."""
+    words = label.split()
+    return words[0] not in {"has", "have"} and words[-1] not in _PREPOSITIONS
 
 
 def is_person(label: str) -> bool:

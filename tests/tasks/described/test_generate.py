@@ -92,7 +92,7 @@ def test_a_statement_quotes_the_names_that_need_it(shop: Described) -> None:
     names = read_database(shop.path)
     where = (Comparison("full_name", "=", "Ann O'Hara", "customers"), Comparison("order_date", ">=", "2020-01-01"))
     joined = Statement(
-        "order", (Output("order_no"),), where=where, join=Join("customers", "customer_id", "customer_id")
+        "order", (Output("order_no"),), where=where, joins=(Join("customers", "customer_id", "customer_id"),)
     )
     assert joined.sql(names) == (
         "SELECT `order`.order_no FROM `order` JOIN customers ON `order`.customer_id = customers.customer_id "
