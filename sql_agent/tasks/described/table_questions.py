@@ -6,45 +6,22 @@ What the statement returns is the reference.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from sql_agent.tasks.described.conditions import Condition
-from sql_agent.tasks.described.drafts import Draft, Drafting
-from sql_agent.tasks.described.link_paths import LinkPath, is_bridge, link_paths
+from sql_agent.tasks.described.drafts import Draft
+from sql_agent.tasks.described.link_paths import LinkPath
 from sql_agent.tasks.described.statement import COUNT, Comparison, Function, Join, Output, Statement
-from sql_agent.tasks.described.wording import Wording
-from sql_agent.tasks.described.words import filled, is_noun, plural_of, with_article
+from sql_agent.tasks.described.subsets import Subset, SubsetDrafting
 
-_TRIES = 4000  # random choices of a type; most of a small database come twice
 _FUNCTIONS: tuple[tuple[Function, ...], ...] = (
     *(("AVG",), ("AVG",), ("AVG",), ("MAX",), ("MIN",), ("SUM",), ("SUM",)),
     *(("MIN", "MAX"), ("AVG", "MAX"), ("MIN", "AVG", "MAX")),
 )
-_SEARCHED = frozenset({"list", "text", "name"})  # conditions on a part of a cell, which searches are about
 _KINDS_SHARE = 0.2  # of the aggregates that count different values
-_TWO_SHARE = 0.25  # of the conditions of a table that are two
 _MOST_LEAST = 12  # of the least numbers in "at least 3 orders"
-_NAME_SHARE = 0.5  # of the conditions on a linked row that name it
 
 
-@dataclass(frozen=True)
-class Subset:
-    """Rows of a table: all, or those that meet a condition, of their own or of a linked row, and how to say it."""
-
-    table: str
-    where: tuple[Comparison, ...] = ()
-    joins: tuple[Join, ...] = ()
-    column: str = ""
-    repeats: bool = False
-    phrases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    slots: Mapping[str, str] = field(default_factory=dict)
-
-    def statement(self, *outputs: Output) -> Statement:
-        """Return the statement that reads `outputs` of these rows."""
-        return Statement(self.table, outputs, where=self.where, joins=self.joins, distinct=self.repeats)
-
-
-class TableQuestions(Drafting):
+class TableQuestions(SubsetDrafting):
     """Yields drafts about many rows of a table, each a random choice."""
 
     def listing(self) -> Iterator[Draft]:
@@ -271,130 +248,6 @@ class TableQuestions(Drafting):
             statement = Statement(table, outputs, where=(Comparison(path.key, "NOT IN", inside),))
             slots = self._labels(table, columns) | {"others": path.plural}
             yield self._draft("unlinked", "count_unlinked" if counts else "unlinked", Subset(table), statement, slots)
-
-    def _draft(self, task_type: str, key: str, subset: Subset, statement: Statement, slots: Mapping[str, str]) -> Draft:
-        sentences = self._words["sentences"]
-        templates = sentences[f"{key}_with"] if subset.where and f"{key}_with" in sentences else sentences[key]
-        table = self._table_slots(subset.table)
-        wording = Wording(tuple(templates), {**subset.slots, **table, **slots}, subset.phrases)
-        return Draft(task_type, wording, (statement,), (), (), from_rows=True)
-
-    def _subjects(self) -> Iterator[str]:
-        """Yield a random table again and again, but none that only links others."""
-        bridges = [name for name in self._tables if is_bridge(self._catalog.description, name)]
-        asked = {name for name in bridges if is_noun(self._tables[name].label) and self._table_columns(name)}
-        tables = [name for name in self._tables if name not in bridges or name in asked]
-        weights = [1 + len(self._paths(table)) + len(self._table_columns(table)) / 4 for table in tables]
-        for _ in range(_TRIES if tables else 0):
-            yield self._chosen.choices(tables, weights)[0]
-
-    def _paths(self, table: str) -> list[LinkPath]:
-        return link_paths(self._catalog.description, table)
-
-    def _many(self, table: str) -> list[LinkPath]:
-        return [path for path in self._paths(table) if path.many] if self._tables[table].name else []
-
-    def _subset(self, table: str, *, all_share: float) -> Subset | None:
-        """Return all rows or some random ones."""
-        if self._chosen.random() < all_share:
-            return Subset(table)
-        paths = self._paths(table)
-        if paths and self._chosen.random() < 0.55:
-            return self._linked(table, self._chosen.choice(paths))
-        first, second = self._own(table), self._own(table, "2")
-        if first is None or second is None or first.column == second.column or self._chosen.random() >= _TWO_SHARE:
-            return first
-        ways = (first.phrases["with"][0], second.phrases["with2"][0])
-        phrases = {"with": (self._words["and_with"].join(ways),)}
-        return replace(
-            first, where=(*first.where, *second.where), phrases=phrases, slots={**first.slots, **second.slots}
-        )
-
-    def _own(self, table: str, number: str = "") -> Subset | None:
-        """Return the rows that meet a condition; `number` "2" says that it is the second one of a question."""
-        conditions = [each for each in self._catalog.conditions(table) if each.phrase not in _SEARCHED]
-        if not conditions:
-            return None
-        condition = self._of_a_random_column(conditions)
-        slots = {f"value{number}": condition.value}
-        phrases = {key: ways for key, ways in self._phrases(table, condition, number).items() if "with" in key}
-        return Subset(table, condition.tests, (), condition.column, phrases=phrases, slots=slots)
-
-    def _linked(self, table: str, path: LinkPath, number: str = "") -> Subset | None:
-        """Return the rows with a linked row that meets a condition, or that has a name."""
-        other, value = self._tables[path.table], f"value{number}"
-        words = {"link": path.label, "a_link": with_article(path.label), "value": f"{{{value}}}"}
-        named = self._catalog.named(path.table)
-        if named and self._chosen.random() < _NAME_SHARE:
-            row = self._chosen.choice(named)
-            tests: tuple[Comparison, ...] = (self._is(row, path.table),)
-            ways = [filled(way, **words) for way in self._words["linked"]["many_named" if path.many else "named"]]
-            phrases = {f"with{number}": tuple(ways)}
-            return Subset(
-                table, tests, path.joins, f"{path.table}.{other.name}", phrases=phrases, slots={value: row.name}
-            )
-        own = self._own(path.table, number)
-        if own is None:
-            return None
-        ways = [
-            filled(way, **words, inner=inner)
-            for way in self._words["linked"]["many" if path.many else "one"]
-            for inner in own.phrases[f"with{number}"]
-        ]
-        tests = tuple(replace(test, table=path.table) for test in own.where)
-        return Subset(table, tests, path.joins, f"{path.table}.{own.column}", path.many, {f"with{number}": tuple(ways)},
-                      own.slots)  # fmt: skip
-
-    def _of_a_random_column(self, conditions: Sequence[Condition]) -> Condition:
-        column = self._chosen.choice(sorted({condition.column for condition in conditions}))
-        return self._chosen.choice([condition for condition in conditions if condition.column == column])
-
-    def _some_columns(self, table: str, *, named: bool = False) -> list[str]:
-        """Return one to three random columns; with `named` the first is the column that names rows."""
-        columns = list(self._table_columns(table, "name", "text", "category", "number", "date"))
-        name = self._tables[table].name
-        keys = [link.target[1] for link in self._catalog.description.links if link.target[0] == table]
-        columns += [key for key in dict.fromkeys([*([name] if name else []), *keys]) if key not in columns]
-        chosen = self._chosen.sample(columns, min(len(columns), self._chosen.choice((1, 1, 1, 2, 2, 3))))
-        if named and name is not None:
-            return [name, *(column for column in chosen if column != name)]
-        if name in chosen:
-            chosen.sort(key=lambda column: column != name)
-        return [] if named else chosen
-
-    def _repeated(self, table: str) -> list[str]:
-        """Return the columns of which several rows have the same value."""
-        found = []
-        for name in self._table_columns(table, "category", "number"):
-            cells = self._catalog.database.tables[table].cells(name)
-            if 1 < len(set(cells)) <= len(cells) / 2:
-                found.append(name)
-        return found
-
-    def _orders(self, table: str) -> list[str]:
-        return list(self._table_columns(table, "number", "date", "name"))
-
-    def _labels(self, table: str, columns: Sequence[str]) -> dict[str, str]:
-        """Return the words for columns: "name and age", and "names and ages"."""
-        described = [self._tables[table].columns[column] for column in columns]
-        labels = [column.label for column in described]
-        english = self._catalog.description.lang == "en"
-        plurals = [column.plural or plural_of(column.label) for column in described] if english else labels
-        return {"label": self._listed(labels), "labels": self._listed(plurals), "a_label": with_article(labels[0])}
-
-    def _listed(self, texts: Sequence[str]) -> str:
-        """Return "a, b and c"."""
-        *first, last = texts
-        comma = self._words["comma"]
-        return f"{comma.join(first)}{self._words['and']}{last}" if first else last
-
-    def _with_functions(self, subset: Subset, functions: Sequence[Function]) -> Subset:
-        """Return the subset with the words for functions: "average", or "minimum and maximum"."""
-        words: Mapping[str, Sequence[str]] = self._words["functions"]
-        several = len(functions) > 1
-        ways = [self._listed([words[each][0] for each in functions])] if several else words[functions[0]]
-        slots = {**subset.slots, "is": self._words["are" if several else "is"]}
-        return replace(subset, phrases={**subset.phrases, "function": tuple(ways)}, slots=slots)
 
 
 def _differ(first: Subset, second: Subset) -> bool:

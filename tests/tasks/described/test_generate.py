@@ -46,7 +46,8 @@ def test_the_shop_allows_every_type(shop: Described) -> None:
     types = Counter(question.task_type for question in shop.made["train"])
     assert set(types) == {
         *("lookup", "part", "columns", "search", "range", "two_conditions", "negation", "any_of", "count", "group"),
-        *("superlative", "comparison", "yes_no", "linked", "linked_rows", "unanswerable"),
+        *("superlative", "comparison", "yes_no", "linked", "linked_rows", "unanswerable", "listing", "aggregate"),
+        *("per_group", "groups", "best", "average", "sets", "unlinked"),
     }
     yes = Counter(question.answer for question in shop.made["train"] if question.task_type == "yes_no")
     assert set(yes) == {"yes", "no"}
