@@ -26,7 +26,7 @@ from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_folder import UNTRAINED, LargestGain, largest_gain, settings_of_run
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.process import slow_imports
-from sql_agent.tasks.task import Task, load_task
+from sql_agent.tasks.task import load_task
 
 _QUESTIONS = 4
 
@@ -99,21 +99,18 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     ui.say(f"Asking {model.name}{where}")
     task = load_task(settings.task)
     task.prepare(settings, ui.say)
-    questions = own_questions(arguments.words, settings) or evenly_spaced(
-        _from_file(arguments, task, settings), arguments.count or _QUESTIONS
-    )
+    if arguments.file:
+        path = arguments.mapping or settings.data.mapping
+        questions = task.read_questions(arguments.file, ColumnMapping.load(path) if path else None)
+    else:
+        questions = _own_questions(arguments.words, settings) or task.questions(settings, "val")
+    if not arguments.words:
+        questions = evenly_spaced(questions, arguments.count or _QUESTIONS)
     titles = [f"Question {number} of {len(questions)}" for number in range(1, len(questions) + 1)]
     rewards = _ask(questions, titles, model, ui)
     if rewards:
         ui.say(f"Mean reward {statistics.fmean(rewards):.3f} of {FULL_REWARD} on {_questions(len(rewards))}.")
     return settings
-
-
-def _from_file(arguments: argparse.Namespace, task: Task, settings: Settings) -> list[Question]:
-    if arguments.file is None:
-        return task.questions(settings, "val")
-    mapping = arguments.mapping or settings.data.mapping
-    return task.read_questions(arguments.file, ColumnMapping.load(mapping) if mapping else None)
 
 
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
@@ -126,7 +123,7 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
     for model in (before.model, after.model):
         check_model(model)
     ui.say(f"Asking {describe_local(before)}, then {trained}, both served on this machine")
-    questions = own_questions(arguments.words, settings)
+    questions = _own_questions(arguments.words, settings)
     if not questions:
         gain = largest_gain(run)
         questions = [gain.question]
@@ -154,12 +151,9 @@ def _why_this_question(gain: LargestGain) -> str:
     )
 
 
-def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
+def _own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
     """Return `texts` as questions without a reference answer."""
-    return [
-        Question(id=f"own-{number}", question=text, answer="", lang=settings.lang)
-        for number, text in enumerate(texts, 1)
-    ]
+    return [Question(id=f"own-{n}", question=text, answer="", lang=settings.lang) for n, text in enumerate(texts, 1)]
 
 
 def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenModel, ui: Ui) -> list[float]:

@@ -110,10 +110,12 @@ def new_parser(name: str, description: str, examples: str, **more: Any) -> argpa
 
 
 def add_command(
-    commands: Commands, name: str, summary: str, description: str, examples: str
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], summary: str, *help_page: str
 ) -> argparse.ArgumentParser:
-    """Add the subcommand `name`; `summary` is its line in the help of the command."""
-    return commands.add_parser(name, help=summary, **_help_page(description, examples))
+    """Add the subcommand `name`, which calls `run`; `summary` is its line in the help of the command."""
+    parser = commands.add_parser(name, help=summary, **_help_page(*help_page))
+    parser.set_defaults(run=run)
+    return parser
 
 
 def _help_page(description: str, examples: str) -> dict[str, Any]:

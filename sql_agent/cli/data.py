@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
-
-from rich.console import Console
 
 from sql_agent.cli.command import SERVER, Commands, add_command, database, flag_settings, new_parser
 from sql_agent.cli.data_check import add_check
@@ -16,7 +14,6 @@ from sql_agent.cli.data_questions import add_questions
 from sql_agent.cli.data_teacher import add_facts, add_filter
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
-from sql_agent.runs.console import open_console
 from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.medical_task import sample_path
 from sql_agent.tasks.medical.sample import build_database, load_facts
@@ -66,26 +63,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _add_build(commands: Commands) -> None:
-    parser = add_command(commands, "build", "make the sample database", _BUILD, "  sql-agent data build --lang en")
-    parser.set_defaults(run=_build)
+    example = "  sql-agent data build --lang en"
+    parser = add_command(commands, "build", _build, "make the sample database", _BUILD, example)
     parser.add_argument("--lang", choices=get_args(Lang), required=True, help="language of names and texts")
     parser.add_argument("--out", type=Path, metavar="FILE", help="SQLite file to write (default: var/sample_LANG.db)")
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    _build_sample(arguments.lang, arguments.out or sample_path(arguments.lang), open_console())
+    path = arguments.out or sample_path(arguments.lang)
+    _say_rows(path, build_database(load_facts(), arguments.lang, path))
     return 0
 
 
-def _build_sample(lang: Lang, path: Path, console: Console) -> None:
-    counts = build_database(load_facts(), lang, path)
-    console.print(f"{path}: {', '.join(f'{count} rows in {table}' for table, count in counts.items())}", soft_wrap=True)
+def _say_rows(where: object, counts: Mapping[str, int]) -> None:
+    print(f"{where}: {', '.join(f'{count} rows in {table}' for table, count in counts.items())}")
 
 
 def _add_load(commands: Commands) -> None:
     summary = "copy a database to a MySQL or MariaDB server"
-    parser = add_command(commands, "load", summary, _LOAD, _LOAD_EXAMPLES)
-    parser.set_defaults(run=_load)
+    parser = add_command(commands, "load", _load, summary, _LOAD, _LOAD_EXAMPLES)
     parser.add_argument("--db", type=database, required=True, metavar="URL", help=f"target: {SERVER}")
     parser.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
     parser.add_argument("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
@@ -94,20 +90,15 @@ def _add_load(commands: Commands) -> None:
 
 
 def _load(arguments: argparse.Namespace) -> int:
-    console = open_console()
     address = arguments.db
     if not isinstance(address, ServerAddress):
-        raise ConfigError(
-            f"--db {address} is a file",
-            hint=f"give {SERVER}",
-        )
+        raise ConfigError(f"--db {address} is a file", hint=f"give {SERVER}")
     path = arguments.from_file or sample_path(arguments.lang)
     if arguments.from_file is None and not path.exists():
-        _build_sample(arguments.lang, path, console)
-    counts = copy_to_server(path, address, over=arguments.replace)
-    console.print(f"{address}: {', '.join(f'{n} rows in {table}' for table, n in counts.items())}", soft_wrap=True)
+        _say_rows(path, build_database(load_facts(), arguments.lang, path))
+    _say_rows(address, copy_to_server(path, address, over=arguments.replace))
     if arguments.reader:
         reader = make_reader(address, arguments.reader)
-        console.print("This user may only read the two tables. The password is not shown again:")
+        print("This user may only read the two tables. The password is not shown again:")
         print(f"DATABASE_URL={reader.url}")
     return 0

@@ -48,8 +48,7 @@ Checked = Mapping[str, Sequence[CheckedQuestion]]  # by the name of the file
 
 def add_check(commands: Commands) -> None:
     summary = "check question files against a database"
-    parser = add_command(commands, "check", summary, _DESCRIPTION, _EXAMPLES)
-    parser.set_defaults(run=_run)
+    parser = add_command(commands, "check", _run, summary, _DESCRIPTION, _EXAMPLES)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE",
                         help="questions, parquet or JSONL: one file for each split")  # fmt: skip
     parser.add_argument("--db", type=database, metavar="DB",

@@ -42,8 +42,7 @@ _EXAMPLE_CHARS = 24
 
 def add_import(commands: Commands) -> None:
     summary = "add your data to a database, or propose a mapping"
-    parser = add_command(commands, "import", summary, _DESCRIPTION, _EXAMPLES)
-    parser.set_defaults(run=_run)
+    parser = add_command(commands, "import", _run, summary, _DESCRIPTION, _EXAMPLES)
     parser.add_argument("source", type=database, metavar="SOURCE", help=f"a file, {SERVER}")
     parser.add_argument("--db", type=database, metavar="DB",
                         help=f"database to add to: {DATABASE} (default: propose a mapping)")  # fmt: skip

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from rich.table import Table
 
 from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database, positive, share
-from sql_agent.cli.data_teacher import asking, say_done, say_some
+from sql_agent.cli.data_teacher import ask_teacher, say_some
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import Source, open_database
@@ -23,8 +21,8 @@ from sql_agent.questions.question_writer import MOST_WORDINGS, QuestionWriter, R
 from sql_agent.questions.rewrite_checks import Half, TaskChecks, UsedTexts, kept_texts
 from sql_agent.questions.teacher import ProgressLog, TeacherRun
 from sql_agent.reward.factory import teacher_client
-from sql_agent.runs.console import Ui, open_console
-from sql_agent.schemas import Lang, Question, Style, Usage
+from sql_agent.runs.console import Ui
+from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.described import generate
 from sql_agent.tasks.described.described_task import questions_folder as described_folder
 from sql_agent.tasks.described.description import read_description
@@ -55,8 +53,7 @@ _PASSES: Mapping[Half, tuple[str, ...]] = {"train": ("train", "val"), "test": ("
 
 def add_questions(commands: Commands) -> None:
     summary = "make questions about a database"
-    parser = add_command(commands, "questions", summary, _DESCRIPTION, _EXAMPLES)
-    parser.set_defaults(run=_run)
+    parser = add_command(commands, "questions", _run, summary, _DESCRIPTION, _EXAMPLES)
     parser.add_argument("--db", type=database, metavar="DB",
                         help=f"database to ask about: {DATABASE} (default: that of --task NAME.toml)")  # fmt: skip
     add_setting_flags(parser, {"--task": "task"})
@@ -79,35 +76,31 @@ def add_questions(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    console = open_console()
-    ui = Ui(console, wraps=True)
+    ui = Ui(wraps=True)
     name = load_settings(flags=arguments.flags).task
     made, folder = _described(arguments, name, ui) if name.endswith(DESCRIBED) else _medical(arguments, ui)
     wanted = sorted(count_by_type(question for questions in made.values() for question in questions))
-    console.print(_table(made, wanted))
-    console.print(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl", soft_wrap=True)
+    ui.console.print(_table(made, wanted))
+    ui.say(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl")
     for split, questions in made.items():
         if missing := set(wanted) - set(count_by_type(questions)):
-            console.print(f"{split} has no question of: {', '.join(sorted(missing))}", soft_wrap=True)
+            ui.say(f"{split} has no question of: {', '.join(sorted(missing))}")
     return 0
 
 
 def _medical(arguments: argparse.Namespace, ui: Ui) -> tuple[Made, Path]:
     """Make questions about a medical database; return the questions and their folder."""
-    if arguments.db is None:
+    db = arguments.db
+    if db is None:
         raise ConfigError("--db is missing", hint="give the database to ask about, or --task NAME.toml")
-    folder = arguments.out or questions_folder(arguments.db, arguments.style)
-    made = make_question_files(
-        arguments.db,
-        folder,
-        arguments.lang,
-        seed=arguments.seed,
-        per_type=arguments.per_type,
-        style=arguments.style,
-        rewrite=_rewriting(arguments, arguments.db, TASK, folder, ui),
-        say=ui.say,
-    )
-    return made, folder
+    folder = arguments.out or questions_folder(db, arguments.style)
+    return make_question_files(db, folder, arguments.lang, **_how(arguments, db, TASK, folder, ui)), folder
+
+
+def _how(arguments: argparse.Namespace, source: Source, task: Task, folder: Path, ui: Ui) -> dict[str, Any]:
+    rewrite = _rewriting(arguments, source, task, folder, ui)
+    names = ("seed", "per_type", "style")
+    return {name: getattr(arguments, name) for name in names} | {"rewrite": rewrite, "say": ui.say}
 
 
 def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, Path]:
@@ -117,18 +110,8 @@ def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, 
     path, task = Path(name), load_task(name)
     source = arguments.db or task.database_source(load_settings())
     folder = arguments.out or described_folder(path, arguments.style)
-    made = generate.make_question_files(
-        read_description(path),
-        source,
-        task,
-        folder,
-        seed=arguments.seed,
-        per_type=arguments.per_type,
-        style=arguments.style,
-        rewrite=_rewriting(arguments, source, task, folder, ui),
-        say=ui.say,
-    )
-    return made, folder
+    how = _how(arguments, source, task, folder, ui)
+    return generate.make_question_files(read_description(path), source, task, folder, **how), folder
 
 
 def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Table:
@@ -178,36 +161,29 @@ def _rewrite(
     made: Made, chosen: Made, writer: QuestionWriter, log: ProgressLog[Rewriting], *, settings: Settings, ui: Ui
 ) -> Made:
     """Return `made` with the `chosen` questions reworded, and print a report."""
-    left: dict[Half, list[Question]] = {half: [] for half in _PASSES}
+    groups = {half: [q for split in splits for q in chosen[split]] for half, splits in _PASSES.items()}
+    half_of = {question.id: half for half, questions in groups.items() for question in questions}
     several = {question.id for question in chosen["train"]}
-    for half, splits in _PASSES.items():
-        for question in (question for split in splits for question in chosen[split]):
-            entry = log.find(question, writer.digest(question, half))
-            if entry is None:
-                left[half].append(question)
-            else:
-                for text in entry.texts:
-                    writer.used.add(text, kept_texts(question), half)
-    ids = {question.id for questions in chosen.values() for question in questions}
-    say_done(len(ids & log.entries.keys()), len(ids), log.path, ui)
+    for question in (question for questions in groups.values() for question in questions):
+        for text in log.entries[question.id].texts if question.id in log.entries else ():
+            writer.used.add(text, kept_texts(question), half_of[question.id])
 
-    async def ask(half: Half, question: Question) -> Usage:
-        entry, usage = await writer.rewrite(question, half, writer.wordings if question.id in several else 1)
-        log.add(entry)
-        return usage
+    def entries() -> dict[str, Rewriting]:
+        return {number: entry for number, entry in log.entries.items() if number in half_of}
 
-    async def ask_all(run: TeacherRun) -> None:
-        for half, questions in left.items():
-            await run.ask_each(questions, partial(ask, half))
-
-    with asking("Rewriting questions", sum(map(len, left.values())), settings, ui) as run:
-        try:
-            asyncio.run(ask_all(run))
-        finally:
-            entries = {number: entry for number, entry in log.entries.items() if number in ids}
-            _report_rewriting(list(entries.values()), run, log.path, ui)
+    ask_teacher(
+        "Rewriting questions",
+        groups.values(),
+        log,
+        lambda q: writer.rewrite(q, half_of[q.id], writer.wordings if q.id in several else 1),
+        settings,
+        ui,
+        digest=lambda q: writer.digest(q, half_of[q.id]),
+        report=lambda run: _report_rewriting(list(entries().values()), run, log.path, ui),
+    )
+    reworded = entries()
     return {
-        split: [each for q in questions for each in _reworded(q, entries.get(q.id))]
+        split: [each for q in questions for each in _reworded(q, reworded.get(q.id))]
         for split, questions in made.items()
     }
 

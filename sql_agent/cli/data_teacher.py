@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database
@@ -16,6 +17,8 @@ from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions, write_jsonl, write_parquet
 from sql_agent.questions.teacher import (
     DEFAULT_RUBRIC,
+    AnyEntry,
+    Asked,
     Decision,
     ProgressLog,
     TeacherRun,
@@ -52,8 +55,7 @@ _SHOWN = 5  # dropped, failed or unchanged questions
 
 def add_filter(commands: Commands) -> None:
     summary = "have a teacher model keep or drop questions"
-    parser = add_command(commands, "filter", summary, _FILTER, _FILTER_EXAMPLES)
-    parser.set_defaults(run=_run_filter)
+    parser = add_command(commands, "filter", _run_filter, summary, _FILTER, _FILTER_EXAMPLES)
     parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
     parser.add_argument("--out", type=Path, required=True, metavar="KEPT", help="file to write, .parquet or .jsonl")
     parser.add_argument("--rubric", type=Path, metavar="FILE",
@@ -64,8 +66,7 @@ def add_filter(commands: Commands) -> None:
 def add_facts(commands: Commands) -> None:
     example = "  sql-agent data facts my.jsonl --out my_facts.jsonl --db my.db"
     summary = "have a teacher model turn prose references into facts"
-    parser = add_command(commands, "facts", summary, _FACTS, example)
-    parser.set_defaults(run=_run_facts)
+    parser = add_command(commands, "facts", _run_facts, summary, _FACTS, example)
     parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write, or to continue")
     parser.add_argument("--db", type=database, metavar="DB",
@@ -84,26 +85,22 @@ def mapping_of(arguments: argparse.Namespace) -> ColumnMapping | None:
 
 
 def _run_filter(arguments: argparse.Namespace) -> int:
-    """Write the kept questions, print which were dropped and why, and return 0.
-
-    The next call skips the questions already decided.
-    """
+    """Write the kept questions, print which were dropped and why, and return 0."""
     ui, settings, out = Ui(wraps=True), load_settings(flags=arguments.flags), arguments.out
     questions = load_questions(arguments.file, mapping_of(arguments))
     _check_out(out, arguments.file, ".parquet", ".jsonl")
     client = teacher_client(settings.judge, TeacherSettings())
     rubric = _rubric(arguments.rubric) if arguments.rubric else prompt_file(DEFAULT_RUBRIC)
     log = ProgressLog(out.with_name(f"{out.name}.decisions.jsonl"), Decision)
-    left = [q for q in questions if log.find(q, decision_digest(q, client, rubric)) is None]
-    say_done(len(questions) - len(left), len(questions), log.path, ui)
-
-    async def ask(question: Question) -> Usage:
-        decision, usage = await decide(question, client, rubric)
-        log.add(decision)
-        return usage
-
-    with asking("Deciding on questions", len(left), settings, ui) as run:
-        asyncio.run(run.ask_each(left, ask))
+    run = ask_teacher(
+        "Deciding on questions",
+        [questions],
+        log,
+        partial(decide, client=client, rubric=rubric),
+        settings,
+        ui,
+        digest=lambda question: decision_digest(question, client, rubric),
+    )
     decisions = [log.entries[q.id] for q in questions if q.id in log.entries]
     kept_ids = {decision.id for decision in decisions if decision.keep}
     kept = [question for question in questions if question.id in kept_ids]
@@ -128,50 +125,68 @@ def _run_facts(arguments: argparse.Namespace) -> int:
     client = teacher_client(settings.judge, TeacherSettings())
     questions = load_questions(arguments.file, mapping_of(arguments))
     log = ProgressLog(out, Question)
-    left = [question for question in questions if question.id not in log.entries]
-    say_done(len(questions) - len(left), len(questions), out, ui)
-    prose = {question.id for question in left if is_prose(question.answer, question.lang)}
+    prose = {q.id for q in questions if q.id not in log.entries and is_prose(q.answer, q.lang)}
     problems: dict[str, str] = {}
-    with ExitStack() as stack:
-        databases = stack.enter_context(task.databases(settings, arguments.db)) if arguments.db else None
+    with task.databases(settings, arguments.db) if arguments.db else nullcontext() as databases:
 
-        async def ask(question: Question) -> Usage:
+        async def ask(question: Question) -> tuple[Question, Usage]:
             if question.id not in prose:
-                log.add(question)
-                return Usage()
+                return question, Usage()
             with databases.of(question.database) if databases else nullcontext() as opened:
                 result = await facts_of_prose(question, client, opened)
-            log.add(result.question)
             if result.problem:
                 problems[question.id] = result.problem
-            return result.usage
+            return result.question, result.usage
 
-        run = stack.enter_context(asking("Asking for facts", len(left), settings, ui))
-        try:
-            asyncio.run(run.ask_each(left, ask))
-        finally:
+        def report(_run: TeacherRun) -> None:
             made = len(prose & log.entries.keys()) - len(problems)
             ui.say(f"{made} of {len(prose)} references of prose are facts now, in {out}")
             say_some((f"still prose: {number}: {problem}" for number, problem in problems.items()), ui)
+
+        ask_teacher("Asking for facts", [questions], log, ask, settings, ui, report=report)
     ui.say(task.disclaimer)
     return 0
 
 
-@contextmanager
-def asking(title: str, total: int, settings: Settings, ui: Ui) -> Iterator[TeacherRun]:
-    """Yield a run that shows progress, and print the cost at the end, also after an error or interrupt."""
-    with ui.progress(title, total) as on_done:
+def ask_teacher(  # noqa: PLR0917  what is asked, where it is kept, how
+    title: str,
+    groups: Iterable[Sequence[Asked]],
+    log: ProgressLog[AnyEntry],
+    ask: Callable[[Asked], Awaitable[tuple[AnyEntry, Usage]]],
+    settings: Settings,
+    ui: Ui,
+    *,
+    digest: Callable[[Asked], str] = lambda _: "",
+    report: Callable[[TeacherRun], None] = lambda _: None,
+    what: str = "questions",
+) -> TeacherRun:
+    """Ask the teacher what `log` lacks, one group after the other, and log each entry that `ask` returns.
+
+    The cost is printed and `report` is called at the end, also after an error or interrupt.
+    """
+    asked = [list(group) for group in groups]
+    left = [[each for each in group if log.find(each, digest(each)) is None] for group in asked]
+    total, count = sum(map(len, asked)), sum(map(len, left))
+    if count < total:
+        ui.say(f"{total - count} of {total} {what} are in {log.path} already")
+
+    async def ask_one(each: Asked) -> Usage:
+        entry, usage = await ask(each)
+        log.add(entry)
+        return usage
+
+    async def ask_all(run: TeacherRun) -> None:
+        for group in left:
+            await run.ask_each(group, ask_one)
+
+    with ui.progress(title, count) as on_done:
         run = TeacherRun(settings.judge.concurrency, on_done)
         try:
-            yield run
+            asyncio.run(ask_all(run))
         finally:
+            report(run)
             ui.say(f"Cost: {run.usage.described}")
-
-
-def say_done(done: int, total: int, path: Path, ui: Ui, what: str = "questions") -> None:
-    """Print how many questions, or others, earlier calls have done, if any."""
-    if done:
-        ui.say(f"{done} of {total} {what} are in {path} already")
+    return run
 
 
 def say_some(lines: Iterable[str], ui: Ui) -> None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 from sql_agent.cli.command import DATABASE, database, new_parser
-from sql_agent.cli.data_teacher import asking, say_done, say_some
+from sql_agent.cli.data_teacher import ask_teacher, say_some
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import DataError
 from sql_agent.questions.teacher import ProgressLog
 from sql_agent.reward.factory import teacher_client
 from sql_agent.runs.console import Ui
-from sql_agent.schemas import Lang, Usage
+from sql_agent.schemas import Lang
 from sql_agent.tasks.described.description import Description, as_toml, read_description
 from sql_agent.tasks.described.guess import guess_description
-from sql_agent.tasks.described.proposal import LEAST_TOKENS, Proposed, TablePart, parts_of, propose, with_proposals
+from sql_agent.tasks.described.proposal import LEAST_TOKENS, Proposed, parts_of, propose, with_proposals
 from sql_agent.tasks.described.table_rows import DatabaseRows, read_database
 
 _DESCRIPTION = """\
@@ -80,16 +80,16 @@ def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: 
     client = teacher_client(limits, TeacherSettings())
     ui.say(f"{client.model} proposes labels and wordings; it sees up to five short values of each column")
     log = ProgressLog(log_path, Proposed)
-    left = [part for part in parts if log.find(part, part.digest(client)) is None]
-    say_done(len(parts) - len(left), len(parts), log_path, ui, "requests")
-
-    async def ask(part: TablePart) -> Usage:
-        entry, usage = await propose(part, client)
-        log.add(entry)
-        return usage
-
-    with asking("Asking for labels and wordings", len(left), settings, ui) as run:
-        asyncio.run(run.ask_each(left, ask))
+    run = ask_teacher(
+        "Asking for labels and wordings",
+        [parts],
+        log,
+        partial(propose, client=client),
+        settings,
+        ui,
+        digest=lambda part: part.digest(client),
+        what="requests",
+    )
     replies = [(part, log.entries[part.id].proposal) for part in parts if part.id in log.entries]
     description, used, dropped = with_proposals(description, replies)
     ui.say(f"Used: {used['labels']} labels, plurals and units, {used['wordings']} wordings; {log_path} lists them all")

@@ -19,7 +19,7 @@ from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError, DataError, ModelError
 from sql_agent.runs.checkpoints import checkpoints_by_step, last_checkpoint, step_of_verl, verl_checkpoints
 from sql_agent.runs.console import Ui
-from sql_agent.runs.run_folder import is_run, settings_of_run
+from sql_agent.runs.run_folder import is_run, read_config, settings_of_run
 from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import default_settings
 
@@ -62,7 +62,8 @@ def _find(
 ) -> ChosenModel:
     path = Path(named) if named else None
     runs_dir = load_settings(overrides, flags=flags).runs_dir
-    run = _run_of(run, runs_dir) if run else None
+    if run:
+        read_config(run := _existing_run(run, runs_dir) or run)
     if path and run is None and (found := _existing_run(path, runs_dir)):
         run, path, named = found, None, None
     if path and run is None:
@@ -104,10 +105,7 @@ def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | No
     if not given.base_url or (named and Path(named).exists()):
         return None
     if "@" in urlsplit(given.base_url).netloc:  # the URL is printed and saved with results
-        raise ConfigError(
-            "OPENAI_API_BASE contains a user name or a password",
-            hint="give the key as OPENAI_API_KEY",
-        )
+        raise ConfigError("OPENAI_API_BASE contains a user name or a password", hint="give the key as OPENAI_API_KEY")
     model = named or given.model
     if not model:
         raise ConfigError("OPENAI_API_BASE is set but no model is named", hint="set OPENAI_MODEL, or give --model NAME")
@@ -139,7 +137,9 @@ def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[Mode
     temperature = settings.agent.val_temperature
     if settings.model and settings.backend != "local" and vllm_is_usable():
         ui.say(f"Serving {settings.model} with vLLM")
-        share = _gpu_share(settings)
+        options = settings.verl.config.get("actor_rollout_ref", {}).get("rollout", {})
+        share = options.get("gpu_memory_utilization")  # of training, if it is set
+        share = None if share is None else float(share)
         with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=share, agent=settings.agent) as (url, key):
             yield ModelEndpoint(url, MODEL_NAME, temperature, key)
         return
@@ -147,13 +147,6 @@ def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[Mode
         from sql_agent.training.local.trainer import serve_for_questions  # noqa: PLC0415
     with closing(serve_for_questions(settings, databases, ui)) as service:
         yield ModelEndpoint(service.base_url, MODEL_NAME, temperature, service.api_key)
-
-
-def _gpu_share(settings: Settings) -> float | None:
-    """Return vLLM's share of GPU memory in training (0–1) if it is set, else None."""
-    rollout = settings.verl.config.get("actor_rollout_ref", {}).get("rollout", {})
-    share = rollout.get("gpu_memory_utilization")
-    return None if share is None else float(share)
 
 
 def _untrained(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any]) -> ChosenModel:
@@ -182,30 +175,15 @@ def _weights(path: Path | None, run: Path, ui: Ui) -> Path:
     if path is None and not verl_checkpoints(run):
         return last_checkpoint(run)
     step = step_of_verl(path) if path else None
-    if path is None or step is not None:
-        return _exported(checkpoint_folder(run, step), run, ui)
-    if not path.is_dir():
-        raise DataError(f"there is no model folder {path}", hint=f"name a checkpoint under {run / 'checkpoints'}")
-    return path / "model" if (path / "state.json").exists() else path
-
-
-def _exported(checkpoint: Path, run: Path, ui: Ui) -> Path:
+    if path is not None and step is None:
+        return path / "model" if (path / "state.json").exists() else path
+    checkpoint = checkpoint_folder(run, step)
     out = run / "exported" / checkpoint.name
     if not out.exists():
         ui.say(f"Exporting {checkpoint} to {out}")
         out.parent.mkdir(exist_ok=True)
         export_checkpoint(checkpoint, out)
     return out
-
-
-def _run_of(run: Path, runs_dir: Path) -> Path:
-    """Return the folder of `run`, a folder or a name in `runs_dir`."""
-    found = _existing_run(run, runs_dir)
-    if found is None:
-        raise DataError(
-            f"there is no run in {run}", hint=f"name a folder under {runs_dir}, such as {runs_dir / 'quickstart'}"
-        )
-    return found
 
 
 def _existing_run(path: Path, runs_dir: Path) -> Path | None:

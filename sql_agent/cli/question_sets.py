@@ -29,11 +29,10 @@ SourceOf = Callable[[str | None], Source]  # returns the database with a given n
 
 
 def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], dict[str, list[Question]]]:
-    """Return the training questions, and the validation questions by the name of their set.
+    """Return the training questions, and the validation questions by the name of their set, without empty sets.
 
     TEMPLATE has questions of the validation file. NATURAL has questions of the task's benchmark, evenly over its types,
-    unless `leaves_out_natural`, and REAL those of its benchmark of a real database, if the run's own database is this
-    one. An empty set is left out.
+    unless `leaves_out_natural`, and REAL those of its benchmark of a real database, if that is the run's own.
     """
     train, template = task.questions(settings, "train"), task.questions(settings, "val")
     count = 0 if leaves_out_natural(settings, task) else settings.data.natural_questions
@@ -88,10 +87,7 @@ def questions_about_own_database(settings: Settings, task: Task) -> list[Questio
 def question_sets(
     files: Sequence[Path], mapping: Path | None, count: int | None, task: Task, settings: Settings
 ) -> Sets:
-    """Return the questions of `files`, or else of the test split and the benchmarks, keyed by set name.
-
-    With `count`, each set is cut to that number of questions, evenly over its types.
-    """
+    """Return the questions of `files`, or else of the test split and the benchmarks; at most `count` of each set."""
     if files:
         columns = ColumnMapping.load(mapping) if mapping else None
         sets = {set_name(path, files): task.read_questions(path, columns) for path in files}
@@ -114,18 +110,14 @@ def set_name(path: Path, paths: Sequence[Path]) -> str:
 
 
 def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, databases: DatabasePool) -> Sets:
-    """Return `sets`, for the judge `facts` with derived evidence where a prose reference has no evidence."""
+    """Return `sets`; for the judge `facts`, prose references without evidence get derived evidence."""
     databases.check(question.database for questions in sets.values() for question in questions)
     derive = judge_name == "facts"
     return {name: with_derived_evidence(of, databases) if derive else list(of) for name, of in sets.items()}
 
 
 def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, what: OnOverlap, ui: Ui) -> Sets:
-    """Return `sets` without the questions that `run` was trained on, and without questions about the same rows.
-
-    Such a question is dropped if `what` is "drop", raises ConfigError if "refuse", and is kept with a warning if
-    "allow".
-    """
+    """Drop, refuse or allow, as `what` says, questions that `run` was trained on and those about the same rows."""
     train = task.questions(settings, "train")
 
     def source_of(name: str | None) -> Source:

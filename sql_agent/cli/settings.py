@@ -10,22 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import AliasChoices
-from pydantic_settings import BaseSettings
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from sql_agent.cli.command import NOT_ADVICE, new_parser
-from sql_agent.config.endpoints import (
-    AgentOpsSettings,
-    AglSettings,
-    ChatSettings,
-    DatabaseServerSettings,
-    EndpointSettings,
-    McpSettings,
-    StoreSettings,
-    TeacherSettings,
-)
+from sql_agent.config.endpoints import EnvironmentSettings
 from sql_agent.config.settings import GENERAL, SECTIONS, Settings, as_text, flatten, section_fields
 from sql_agent.errors import ConfigError
 from sql_agent.training.verl.config import GRPO
@@ -49,8 +39,6 @@ _EXAMPLES = """
   sql-agent settings judge       one section
 """
 _TYPES = {"integer": "int", "number": "float", "boolean": "true | false", "string": "text", "object": "table"}
-_ENDPOINTS = (TeacherSettings, EndpointSettings, DatabaseServerSettings, McpSettings, ChatSettings, StoreSettings,
-              AglSettings, AgentOpsSettings)  # fmt: skip
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 
@@ -102,8 +90,10 @@ def markdown(sections: Sequence[str]) -> str:
 def entries(section: str) -> Iterator[Entry]:
     """Yield an entry for each setting of `section`."""
     if section == ENDPOINTS:
-        for variables in _ENDPOINTS:
-            yield from _variables(variables)
+        for variables in EnvironmentSettings.__subclasses__():
+            for field in variables.model_fields.values():
+                if isinstance(field.validation_alias, AliasChoices):
+                    yield Entry(" or ".join(map(str, field.validation_alias.choices)), "", "", field.description or "")
         return
     schema = (Settings if section == GENERAL else SECTIONS[section]).model_json_schema()["properties"]
     verl = flatten(tomllib.loads(GRPO.read_text(encoding="utf-8")))
@@ -130,18 +120,10 @@ def _print(sections: Sequence[str], console: Console) -> None:
 
 
 def _summary(section: str) -> str:
-    """Return the description of `section`."""
     if section == ENDPOINTS:
         return "Endpoints, models, keys and tokens, which are set in the environment or `.env` only."
     described = (Settings if section == GENERAL else SECTIONS[section]).__doc__ or ""
     return described.partition(" `load_settings`")[0]
-
-
-def _variables(settings: type[BaseSettings]) -> Iterator[Entry]:
-    for field in settings.model_fields.values():
-        if isinstance(field.validation_alias, AliasChoices):
-            names = " or ".join(map(str, field.validation_alias.choices))
-            yield Entry(names, "", "", field.description or "")
 
 
 def _type(schema: dict[str, Any]) -> str:

@@ -71,12 +71,11 @@ def _checkpoint_bytes(settings: Settings, parameters: int) -> int:
 
 
 def verl_is_installed() -> bool:
-    """Return whether verl can be imported, without importing it, because this process must not load torch."""
+    """Return whether verl can be imported; this process must not load torch."""
     return importlib.util.find_spec("verl") is not None
 
 
 def _check_host(settings: Settings) -> None:
-    """Check the model, the folders, and that there are enough open files, GPUs, disk and memory."""
     verl = settings.backend == "verl"
     check_model_folder(settings.model)
     check_writable(settings.runs_dir, "runs_dir")  # before its free disk space is measured

@@ -16,7 +16,7 @@ def _variable(*names: str, default: str | None = None, description: str) -> Any:
     return Field(default, validation_alias=AliasChoices(*names), description=description)
 
 
-class _FromEnvironment(BaseSettings):
+class EnvironmentSettings(BaseSettings):
     """Base of settings that are read from environment variables or `.env`."""
 
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
@@ -28,7 +28,7 @@ class _FromEnvironment(BaseSettings):
         return {name: value for name, value in values.items() if value != ""}
 
 
-class TeacherSettings(_FromEnvironment):
+class TeacherSettings(EnvironmentSettings):
     """The endpoints of the judging models: a language model and a reward model."""
 
     model: str | None = _variable(
@@ -46,41 +46,6 @@ class TeacherSettings(_FromEnvironment):
     )
 
 
-class DatabaseServerSettings(_FromEnvironment):
-    """The URL of a database server. The URL contains a password, so a run never saves it."""
-
-    url: SecretStr | None = _variable(
-        "DATABASE_URL",
-        description="database to query unless `database.path` is set: mysql+pymysql://USER:PASSWORD@HOST/DATABASE "
-        "(MySQL or MariaDB, docs/mysql.md) or sqlite:///FILE",
-    )
-
-
-class McpSettings(_FromEnvironment):
-    """The bearer token of an MCP server."""
-
-    token: SecretStr | None = _variable(
-        "MCP_TOKEN", description="bearer token of `sql-agent mcp --http` and of `agent.mcp_url`"
-    )
-
-
-class ChatSettings(_FromEnvironment):
-    """The bearer token of `sql-agent chat --web` and `sql-agent serve`."""
-
-    token: SecretStr | None = _variable(
-        "CHAT_TOKEN",
-        description="token of `sql-agent chat --web` and `sql-agent serve`; empty: a new token at each start",
-    )
-
-
-class StoreSettings(_FromEnvironment):
-    """The bearer token of `sql-agent store`, the rollout store that several processes or hosts share."""
-
-    token: SecretStr | None = _variable(
-        "STORE_TOKEN", description="bearer token of `sql-agent store`, the same for all its clients; empty: no token"
-    )
-
-
 NO_API_KEY = "unused"  # sent to an endpoint that needs no key, because OpenAI's client refuses an empty key
 
 
@@ -94,7 +59,7 @@ class ModelEndpoint:
     api_key: str = NO_API_KEY
 
 
-class EndpointSettings(_FromEnvironment):
+class EndpointSettings(EnvironmentSettings):
     """The endpoint of a remote model for `sql-agent ask`, `chat` and `evaluate`, in place of a local model."""
 
     base_url: str | None = _variable(
@@ -111,7 +76,42 @@ class EndpointSettings(_FromEnvironment):
         return ModelEndpoint(self.base_url or "", model, temperature, key)
 
 
-class AglSettings(_FromEnvironment):
+class DatabaseServerSettings(EnvironmentSettings):
+    """The URL of a database server. The URL contains a password, so a run never saves it."""
+
+    url: SecretStr | None = _variable(
+        "DATABASE_URL",
+        description="database to query unless `database.path` is set: mysql+pymysql://USER:PASSWORD@HOST/DATABASE "
+        "(MySQL or MariaDB, docs/mysql.md) or sqlite:///FILE",
+    )
+
+
+class McpSettings(EnvironmentSettings):
+    """The bearer token of an MCP server."""
+
+    token: SecretStr | None = _variable(
+        "MCP_TOKEN", description="bearer token of `sql-agent mcp --http` and of `agent.mcp_url`"
+    )
+
+
+class ChatSettings(EnvironmentSettings):
+    """The bearer token of `sql-agent chat --web` and `sql-agent serve`."""
+
+    token: SecretStr | None = _variable(
+        "CHAT_TOKEN",
+        description="token of `sql-agent chat --web` and `sql-agent serve`; empty: a new token at each start",
+    )
+
+
+class StoreSettings(EnvironmentSettings):
+    """The bearer token of `sql-agent store`, the rollout store that several processes or hosts share."""
+
+    token: SecretStr | None = _variable(
+        "STORE_TOKEN", description="bearer token of `sql-agent store`, the same for all its clients; empty: no token"
+    )
+
+
+class AglSettings(EnvironmentSettings):
     """The role of this process in a distributed run, and who starts the store: variables of agent-lightning."""
 
     role: str | None = _variable(
@@ -123,7 +123,7 @@ class AglSettings(_FromEnvironment):
     )
 
 
-class AgentOpsSettings(_FromEnvironment):
+class AgentOpsSettings(EnvironmentSettings):
     """The endpoints and the key of AgentOps, a tracing service. Spans are sent to AgentOps only if the key is set."""
 
     api_key: SecretStr | None = _variable("AGENTOPS_API_KEY", description="API key of AgentOps; empty: sends nothing")

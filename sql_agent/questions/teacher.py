@@ -41,13 +41,13 @@ class Entry(Record):
     digest: str
 
 
-class _WithId(Protocol):
+class WithId(Protocol):
     @property
     def id(self) -> str: ...
 
 
-AnyEntry = TypeVar("AnyEntry", bound=_WithId)
-_Asked = TypeVar("_Asked", bound=_WithId)
+AnyEntry = TypeVar("AnyEntry", bound=WithId)
+Asked = TypeVar("Asked", bound=WithId)
 
 
 class ProgressLog(Generic[AnyEntry]):
@@ -73,7 +73,7 @@ class ProgressLog(Generic[AnyEntry]):
                 raise DataError(f"{path}, line {number}: {what}", hint="delete the file to start again") from None
             self.entries[entry.id] = entry
 
-    def find(self, asked: _WithId, digest: str) -> AnyEntry | None:
+    def find(self, asked: WithId, digest: str) -> AnyEntry | None:
         """Return the entry of what is `asked`, or None."""
         entry = self.entries.get(asked.id)
         if isinstance(entry, Entry) and entry.digest != digest:
@@ -100,7 +100,7 @@ class TeacherRun:
     failed: dict[str, JudgeError] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
 
-    async def ask_each(self, questions: Sequence[_Asked], ask: Callable[[_Asked], Awaitable[Usage]]) -> None:
+    async def ask_each(self, questions: Sequence[Asked], ask: Callable[[Asked], Awaitable[Usage]]) -> None:
         """Call `ask` for each question, or table. `ask` must log the reply and return the cost.
 
         A question with a refused request or a truncated reply is added to `failed`. After any other error no further
