@@ -54,7 +54,6 @@ class ChatModels:
         return name in self._opened
 
     def get(self, name: str) -> ChatModel:
-        """Return the model `name`."""
         if name not in self._opened:
             with self._opening:
                 if name not in self._opened:  # another thread may have opened the model meanwhile
@@ -141,7 +140,6 @@ def with_call(answered: Answered, call: QueryCall) -> Answered:
 
 
 def _checked_question(text: str, lang: Lang | None) -> Question:
-    """Return `text` as a question without a reference."""
     text = text.strip()
     if not text:
         raise DataError("the question is empty", hint="type a question")
@@ -151,7 +149,6 @@ def _checked_question(text: str, lang: Lang | None) -> Question:
 
 
 def one_line(error: object) -> str:
-    """Return the text of an error on one line of at most `_MAX_ERROR_CHARS` characters."""
     return " ".join(str(error).split())[:_MAX_ERROR_CHARS]
 
 

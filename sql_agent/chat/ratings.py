@@ -16,7 +16,7 @@ from sql_agent.chat.sources import sources_of
 from sql_agent.errors import DataError
 from sql_agent.questions.question_files import write_jsonl
 from sql_agent.schemas import Lang, Question, Record
-from sql_agent.system.files import drop_cut_line, whole_lines
+from sql_agent.system.files import append_line, drop_cut_line, whole_lines
 from sql_agent.system.messages import first_problem
 
 Mark = Literal["up", "down", "corrected", "withdrawn"]
@@ -83,8 +83,7 @@ class RatingsFolder:
             log = self.path / _RATINGS
             if log.exists():
                 drop_cut_line(log)
-            with log.open("a", encoding="utf-8", newline="\n") as file:
-                file.write(rating.model_dump_json() + "\n")
+            append_line(log, rating.model_dump_json())
             if rows := list(_question_rows(_ratings(log))):
                 write_jsonl(self.questions, rows)
             else:

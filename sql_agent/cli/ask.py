@@ -77,7 +77,6 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ask the questions, print the rollouts and return 0."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     settings = (_ask_before_and_after if arguments.run else _ask_one_model)(arguments, ui)

@@ -69,7 +69,6 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the chat and return 0."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     settings = load_settings(arguments.overrides, flags=arguments.flags)

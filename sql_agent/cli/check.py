@@ -112,7 +112,6 @@ def check_python() -> Finding:
 
 
 def check_package(name: str, want: str, fix: str = BASE_INSTALL) -> Finding:
-    """Check that a package is installed in a version that starts with `want`."""
     found = _installed(name)
     return Finding(found or "missing", "ok" if found and found.startswith(want) else "fail", fix)
 
@@ -161,7 +160,6 @@ def check_judge(*, online: bool) -> Finding:
 
 
 def check_store() -> Finding:
-    """Store a rollout and read it back."""
     from sql_agent.system.process import slow_imports
     from sql_agent.system.servers import free_port
 
@@ -268,7 +266,6 @@ def check_packed_attention() -> Finding:
 
 
 def _installed(name: str) -> str | None:
-    """Return the version of an installed package, or None."""
     try:
         return version(name)
     except PackageNotFoundError:

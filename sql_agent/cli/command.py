@@ -98,14 +98,12 @@ def leave(code: int) -> NoReturn:
 
 
 def print_error(error: SqlAgentError) -> None:
-    """Print on stderr what was wrong and what to do next."""
     print(printable(f"error: {error.message}"), file=sys.stderr)
     if error.hint:
         print(printable(f"  next: {error.hint}"), file=sys.stderr)
 
 
 def new_parser(name: str, description: str, examples: str, **more: Any) -> argparse.ArgumentParser:
-    """Return the parser of `sql-agent NAME`."""
     return argparse.ArgumentParser(prog=f"sql-agent {name}", **_help_page(description, examples), **more)
 
 

@@ -46,7 +46,6 @@ _LOAD_EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the subcommand and return its exit code."""
     parser = new_parser("data", _DESCRIPTION, _EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_build(commands)

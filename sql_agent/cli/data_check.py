@@ -130,7 +130,6 @@ def _figures(
 
 
 def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[str]:
-    """Return for each kind of problem a count and examples."""
     everything = [c for each in checked.values() for c in each]
     return [
         *_listed("Gold SQL that fails", (f"{c.question.id}: {c.failure}" for c in everything if c.failure)),

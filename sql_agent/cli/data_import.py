@@ -109,7 +109,6 @@ def _propose(source: Source, ui: Ui) -> int:
 
 
 def _proposed(source: str, fields: Sequence[ProposedField]) -> Table:
-    """Return the fields of one table of the source, and the columns of the table that they fill."""
     filled = next((field.table for field in fields if field.table), "no table")
     table = Table("field", "example", "column", "why", title=Text(printable(f"{source} → {filled}")))
     for field in fields:

@@ -89,7 +89,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _medical(arguments: argparse.Namespace, ui: Ui) -> tuple[Made, Path]:
-    """Make questions about a medical database; return the questions and their folder."""
     db = arguments.db
     if db is None:
         raise ConfigError("--db is missing", hint="give the database to ask about, or --task NAME.toml")
@@ -104,7 +103,6 @@ def _how(arguments: argparse.Namespace, source: Source, task: Task, folder: Path
 
 
 def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, Path]:
-    """Make questions about the database that the file `name` describes; return the questions and their folder."""
     if arguments.lang is not None:
         raise ConfigError(f"--lang is not for {name}", hint="leave it out: the file has the language")
     path, task = Path(name), load_task(name)
@@ -199,7 +197,6 @@ def _reworded(question: Question, entry: Rewriting | None) -> list[Question]:
 
 
 def _report_rewriting(entries: Sequence[Rewriting], run: TeacherRun, path: Path, ui: Ui) -> None:
-    """Print how many questions were reworded, and why others keep their wording."""
     tried = [each for entry in entries for each in entry.tried]
     problems = Counter(each.problem.reason for each in tried if each.problem)
     ui.say(f"{len(tried) - problems.total()} of {len(tried)} new wordings are used; {path} lists them all")

@@ -80,7 +80,6 @@ def add_question_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def mapping_of(arguments: argparse.Namespace) -> ColumnMapping | None:
-    """Return the mapping of --mapping; None without --mapping."""
     return ColumnMapping.load(arguments.mapping) if arguments.mapping else None
 
 
@@ -118,7 +117,6 @@ def _run_filter(arguments: argparse.Namespace) -> int:
 
 
 def _run_facts(arguments: argparse.Namespace) -> int:
-    """Turn reference answers in prose into facts, and return 0."""
     ui, settings, out = Ui(wraps=True), load_settings(flags=arguments.flags), arguments.out
     _check_out(out, arguments.file, ".jsonl")
     task = load_task(settings.task)
@@ -196,7 +194,6 @@ def say_some(lines: Iterable[str], ui: Ui) -> None:
 
 
 def _check_out(out: Path, source: Path, *endings: str) -> None:
-    """Raise ConfigError when `out` has none of `endings`, or is the file that is read."""
     known = " or ".join(endings)
     if out.suffix not in endings:
         raise ConfigError(f"--out {out} is not a {known} file", hint=f"give a file name that ends in {known}")

@@ -247,7 +247,6 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
 
 
 def _model_of(about: About) -> ChosenModel:
-    """Return the model of an evaluation."""
     settings, run = load_settings(flags=about.settings), Path(about.run) if about.run else None
     if about.base_url is None or about.remote_model is None:
         return ChosenModel(about.model, settings, run=run)

@@ -51,7 +51,6 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the model of a checkpoint into the folder OUT and return 0."""
     parser = new_parser("export", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, such as runs/overnight")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to write, which must not exist")

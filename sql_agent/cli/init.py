@@ -37,7 +37,6 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the description of a database, print the guesses, and return 0."""
     parser = new_parser("init", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("database", type=database, metavar="DB", help=DATABASE)
     parser.add_argument("--out", type=Path, metavar="NAME.toml", help="file to write (default: the database's name)")

@@ -80,7 +80,6 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate a judge and return the exit code."""
     usage = "sql-agent judge evaluate [FLAGS] [section.key=value ...]"
     parser = new_parser("judge", _DESCRIPTION, _EXAMPLES, usage=usage)
     parser.add_argument("command", choices=("evaluate",), metavar="evaluate", help="the command")
@@ -147,7 +146,6 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _generated_answers(
     arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui
 ) -> tuple[list[str], list[Answer]]:
-    """Return the names of the question files, and answers generated from their references."""
     sources = _sources(arguments, settings, task, ui)
     number = arguments.n or (None if judge.name == "facts" else _QUESTIONS_ONLINE)
     mapping_file = arguments.mapping or settings.data.mapping
@@ -160,7 +158,6 @@ def _generated_answers(
 
 
 def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[Answer]]:
-    """Return the names of the labels file and of the attacks file, and the answers in both files."""
     labels, attacks = arguments.labels or "labels", arguments.attacks or "attacks"
     answers = [case.of_set("labels") for case in _cases(labels)]
     answers += [case.of_set("attacks") for case in _cases(attacks)]
@@ -208,7 +205,6 @@ def _cases(name: str) -> list[LabelledCase]:
 
 
 def _show(found: Evaluation, gradings: Sequence[Grading], ui: Ui) -> None:
-    """Print the scores, the answers that were graded wrong, and the causes of failures."""
     if found.of("labels"):
         print_table(_agreement_table(found), ui.console)
         measures = [(group.kind, measure) for group in found.of("labels") for measure in group.measures.values()]

@@ -32,7 +32,6 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until the client disconnects or a signal, then return 0."""
     parser = new_parser("mcp", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("--http", type=address, metavar="[HOST:]PORT", help="serve over HTTP; default HOST: 127.0.0.1")
     add_setting_flags(parser, {"--task": "task"})

@@ -113,7 +113,6 @@ def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | No
 
 
 def describe_local(settings: Settings) -> str:
-    """Return a phrase that names the model that this machine serves for `settings`."""
     if settings.model:
         return settings.model
     trained = "after supervised fine-tuning" if settings.sft.steps else "as it is, without supervised fine-tuning"

@@ -12,9 +12,9 @@ from typing import Literal
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool, Source
 from sql_agent.database.mysql.address import ServerAddress
-from sql_agent.database.schema import quoted
 from sql_agent.errors import ConfigError
 from sql_agent.questions.derived_evidence import with_derived_evidence
+from sql_agent.questions.question_check import count_quotes
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
@@ -22,7 +22,7 @@ from sql_agent.tasks.task import Task
 
 TEMPLATE, NATURAL, REAL, TEST = "template", "natural", "real", "test"
 _ENOUGH_CELLS = 0.9  # of a real database's benchmark that another copy of the database must contain
-_CELLS_READ = 40
+_READ = 20  # questions of the benchmark whose cells are looked for
 Sets = dict[str, list[Question]]
 OnOverlap = Literal["refuse", "drop", "allow"]
 SourceOf = Callable[[str | None], Source]  # returns the database with a given name
@@ -71,17 +71,12 @@ def leaves_out_natural(settings: Settings, task: Task) -> bool:
 def questions_about_own_database(settings: Settings, task: Task) -> list[Question]:
     """Return the task's benchmark of a real database if the run's own database has the cells of its evidence."""
     questions = list(task.real_questions(settings.lang)) if settings.data.natural_questions else []
-    cells = [evidence for question in questions for evidence in question.evidence][:_CELLS_READ]
-    if not cells:
+    asked = [question for question in questions if question.evidence][:_READ]
+    if not asked:
         return []
-    with task.databases(settings) as databases, databases.of(None) as database:
-        found = 0
-        for cell in cells:
-            key = quoted(database.schema.row_key(cell.table) or "id")
-            sql = f"SELECT {quoted(cell.field)} FROM {quoted(cell.table)} WHERE {key} = {cell.row_id}"
-            rows = database.query(sql).records
-            found += bool(rows) and cell.quote in str(rows[0][0])
-    return questions if found >= _ENOUGH_CELLS * len(cells) else []
+    with task.databases(settings) as databases:
+        found = count_quotes(asked, databases).found
+    return questions if found >= _ENOUGH_CELLS * sum(len(question.evidence) for question in asked) else []
 
 
 def question_sets(
@@ -211,7 +206,6 @@ def asked_in_both(asked: Sequence[Question], trained: Iterable[Question]) -> tup
 
 
 def _evidence_rows(questions: Iterable[Question], source_of: SourceOf) -> set[tuple[Source, str, int]]:
-    """Return database, table and row id of each evidence item of `questions`."""
     rows = set()
     for question in questions:
         for item in question.evidence:

@@ -25,7 +25,6 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page into the run's folder and print its path, or serve the page. Return 0."""
     parser = new_parser("report", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", nargs="?", help="folder of the run, such as runs/quickstart")
     parser.add_argument("--all", action="store_true", help="list all runs in RUN, by default in runs_dir")

@@ -26,7 +26,6 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the list and return 0."""
     parser = new_parser("runs", _DESCRIPTION, _EXAMPLES)
     add_words(parser, "RUN", "names of runs, and any setting, such as runs_dir")
     arguments = parse_words(parser, argv)

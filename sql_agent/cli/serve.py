@@ -25,7 +25,6 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until Ctrl-C and return 0."""
     parser = new_parser("serve", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("model", metavar="MODEL", help="the model of the agent")
     add_words(parser)

@@ -53,7 +53,6 @@ class Entry:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the settings of one section, or of all, and return 0."""
     parser = new_parser("settings", _DESCRIPTION, _EXAMPLES)
     names = (GENERAL, *SECTIONS, ENDPOINTS)
     parser.add_argument("section", nargs="?", metavar="SECTION", help=f"one of {', '.join(names)}; default: all")
@@ -72,7 +71,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def markdown(sections: Sequence[str]) -> str:
-    """Return a Markdown page with a table of each section."""
     lines = ["# Settings", "", textwrap.fill(_HOW, 120), "", f"`{PAGE_COMMAND}` writes this page. {NOT_ADVICE}"]
     for section in sections:
         lines += ["", f"## {section}", "", _summary(section), ""]
@@ -88,7 +86,6 @@ def markdown(sections: Sequence[str]) -> str:
 
 
 def entries(section: str) -> Iterator[Entry]:
-    """Yield an entry for each setting of `section`."""
     if section == ENDPOINTS:
         for variables in EnvironmentSettings.__subclasses__():
             for field in variables.model_fields.values():

@@ -25,7 +25,6 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until a signal, then return 0."""
     parser = new_parser("store", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")

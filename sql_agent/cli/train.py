@@ -91,7 +91,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _look_ahead(arguments: argparse.Namespace, ui: Ui) -> None:
-    """Print what a run needs (--plan) or what its rollouts do (--dev), without training."""
     if arguments.plan:
         settings, _ = plan_settings(arguments)
         show_forecast(settings, ui)
@@ -102,7 +101,6 @@ def _look_ahead(arguments: argparse.Namespace, ui: Ui) -> None:
 def _run(
     plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Namespace, *, inputs: Mapping[str, str]
 ) -> None:
-    """Train as `plan` says."""
     # Imported after the plan, because importing agent-lightning takes seconds.
     with named_memory_errors(), slow_imports():
         from sql_agent.agent.tools import tool_schema  # noqa: PLC0415

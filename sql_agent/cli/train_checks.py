@@ -92,7 +92,6 @@ def _check_host(settings: Settings) -> None:
 
 
 def check_free_disk(settings: Settings, parameters: int) -> None:
-    """Raise ConfigError when the checkpoints do not fit on their disk."""
     needed, free = disk_needed(settings, parameters)
     if free < needed:
         raise ConfigError(
@@ -103,7 +102,6 @@ def check_free_disk(settings: Settings, parameters: int) -> None:
 
 
 def check_host_memory(settings: Settings, parameters: int) -> None:
-    """Raise ConfigError when the weights do not fit into this host's memory (backend `local`)."""
     each = _LORA_TRAINED_BYTES if settings.verl.lora_rank else _TRAINED_BYTES
     each += 4 if settings.train.kl_coef else 0
     needed, free = each * parameters, available_memory()

@@ -146,7 +146,6 @@ def _is_recipe_run(settings: Settings) -> bool:
 
 
 def _head(plan: Plan, graded_by: str) -> list[str]:
-    """Return lines that describe the run: questions, judge, model and database."""
     settings, task = plan.settings, plan.task
     asked = " and ".join(f"{len(questions)} {name}" for name, questions in plan.val.items())
     database = task.database_shown(settings)
@@ -190,7 +189,6 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
 
 
 def _check_demonstrations(plan: Plan) -> None:
-    """Raise ConfigError when there is supervised fine-tuning and no training question has gold SQL."""
     if plan.settings.sft.steps and not any(question.statements for question in plan.train):
         raise ConfigError(
             "no training question has gold SQL, so there is nothing to fine-tune on before GRPO",

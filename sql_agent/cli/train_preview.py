@@ -30,7 +30,6 @@ _VALUE_CHARS = 200  # of an attribute of a span
 
 
 def show_forecast(settings: Settings, ui: Ui) -> None:
-    """Print memory, disk and time of a run with `settings`."""
     parameters = _parameters(settings)
     trained = f"LoRA adapters of rank {settings.verl.lora_rank}" if settings.verl.lora_rank else "all weights"
     name = settings.model or "SmolLM2-135M-Instruct"

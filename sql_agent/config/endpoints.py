@@ -71,7 +71,6 @@ class EndpointSettings(EnvironmentSettings):
     model: str | None = _variable("OPENAI_MODEL", description="name of the model at OPENAI_API_BASE; required with it")
 
     def endpoint(self, model: str, temperature: float) -> ModelEndpoint:
-        """Return the endpoint of the model named `model` at `base_url`, which must be set."""
         key = self.api_key.get_secret_value() if self.api_key else NO_API_KEY
         return ModelEndpoint(self.base_url or "", model, temperature, key)
 

@@ -387,7 +387,6 @@ class Settings(Section):
         return name
 
     def database_limits(self) -> QueryLimits:
-        """Return the limits of one query."""
         return QueryLimits(
             deadline_s=self.database.deadline_s, max_rows=self.database.max_rows, max_chars=self.database.max_chars
         )

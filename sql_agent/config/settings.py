@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from sql_agent.config.paths import CHECKOUT, ENV_FILES, PROJECT
 from sql_agent.config.sections import Section
 from sql_agent.config.sections import Settings as Settings  # noqa: PLC0414  exported together with load_settings
 from sql_agent.errors import ConfigError
+from sql_agent.system.files import read_toml
 from sql_agent.system.messages import reason
 
 PREFIX = "SQL_AGENT_"
@@ -113,7 +113,6 @@ def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> 
 
 
 def variable(name: str) -> str:
-    """Return the value of the variable `name` in the environment or `.env`."""
     places: list[Mapping[str, str | None]] = [os.environ, *map(_read_dotenv, reversed(ENV_FILES))]
     for variables in places:
         if value := variables.get(name):
@@ -191,13 +190,7 @@ def nest(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def toml_source(path: Path) -> Source:
-    """Read a TOML file of settings."""
-    try:
-        return Source(str(path), flatten(tomllib.loads(path.read_text(encoding="utf-8"))))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check the path given with --config") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}", hint="correct the line") from None
+    return Source(str(path), flatten(read_toml(path, "check the path given with --config")))
 
 
 def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
@@ -276,12 +269,10 @@ def _suggestion(source: Source, name: str) -> str:
 
 
 def _listing(section: str) -> str:
-    """Return the command that lists the settings of `section`, or all settings if there is no such section."""
     return f"see `sql-agent settings {section}`" if section in (GENERAL, *SECTIONS) else "see `sql-agent settings`"
 
 
 def _wrong_values(error: ValidationError, sources: Sequence[Source]) -> ConfigError:
-    """Return the error that names each wrong value, its source and the reason."""
     problems, sections = [], set()
     for problem in error.errors(include_url=False):
         location = list(map(str, problem["loc"]))  # ends with the index of the item if one item of a tuple is wrong

@@ -49,7 +49,6 @@ class Comparison(Record):
 
 
 def check_comparable(evaluations: Sequence[About]) -> None:
-    """Raise ConfigError when evaluations were graded by different judges."""
     judges = {about.judge: about.model for about in evaluations}
     if len(judges) > 1:
         graded = "; ".join(f"{model} by {judge}" for judge, model in judges.items())

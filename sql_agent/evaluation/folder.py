@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Question, Record, RolloutRecord
-from sql_agent.system.files import atomic_write, drop_cut_line, naming
+from sql_agent.system.files import append_line, drop_cut_line, whole_lines, write_text
 from sql_agent.system.messages import first_problem
 
 Key = tuple[str, str]  # the name of a set and the id of a question
@@ -59,37 +59,27 @@ class EvaluationFolder:
 
     @staticmethod
     def is_one(path: Path) -> bool:
-        """Return whether the folder `path` contains an evaluation."""
         return (path / _QUESTIONS).exists() and (path / _CONFIG).exists()
 
     @classmethod
     def create(cls, path: Path, about: About, sets: Mapping[str, Sequence[Question]]) -> EvaluationFolder:
         """Write `about` and the questions of `sets` into the existing folder `path`."""
-        with atomic_write(path / _CONFIG) as unfinished:
-            unfinished.write_text(about.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        lines = (
-            _AskedLine(set=name, question=question).model_dump_json() + "\n"
-            for name, questions in sets.items()
-            for question in questions
-        )
-        with atomic_write(path / _QUESTIONS) as unfinished:
-            unfinished.write_text("".join(lines), encoding="utf-8")
+        write_text(path / _CONFIG, about.model_dump_json(indent=2))
+        lines = [_AskedLine(set=name, question=q).model_dump_json() for name, of in sets.items() for q in of]
+        write_text(path / _QUESTIONS, "\n".join(lines))
         return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> EvaluationFolder:
-        """Open the folder of an earlier evaluation."""
         if not cls.is_one(path):
             raise DataError(f"there is no evaluation in {path}", hint="name a folder such as runs/eval-20261122-101500")
         return cls(path)
 
     def about(self) -> About:
-        """Return the model, settings and judge."""
         path = self.path / _CONFIG
         return _read(About, path.read_bytes(), path)
 
     def sets(self) -> dict[str, list[Question]]:
-        """Return the questions of each set, in file order, keyed by set name."""
         sets: dict[str, list[Question]] = {}
         for line in _lines(_AskedLine, self.path / _QUESTIONS):
             sets.setdefault(line.set, []).append(line.question)
@@ -115,16 +105,12 @@ class EvaluationFolder:
 
     def append(self, name: str, record: RolloutRecord) -> None:
         """Append the record of a question of the set `name`; requires the lock."""
-        path = self.path / _RECORDS
-        with naming(path), path.open("a", encoding="utf-8", newline="\n") as sink:
-            sink.write(_RecordLine(set=name, record=record).model_dump_json() + "\n")
+        append_line(self.path / _RECORDS, _RecordLine(set=name, record=record).model_dump_json())
 
 
 def _lines(kind: type[_Read], path: Path) -> list[_Read]:
     """Read the lines of a JSONL file, except an unfinished last line."""
-    if not path.exists():
-        return []
-    return [_read(kind, line, f"{path}, line {n}") for n, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1)]
+    return [_read(kind, line.encode(), f"{path}, line {n}") for n, line in enumerate(whole_lines(path), 1)]
 
 
 def _read(kind: type[_Read], text: bytes, where: object) -> _Read:

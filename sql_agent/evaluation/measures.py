@@ -86,7 +86,6 @@ class Price:
     completion: float
 
     def cost(self, usage: Usage) -> float:
-        """Return the cost of `usage` in US dollars."""
         return usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion
 
 

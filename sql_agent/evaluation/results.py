@@ -20,10 +20,9 @@ from sql_agent.evaluation.tables import comparison_table, figure_tables, markdow
 from sql_agent.evaluation.voting import best_threshold, decide, vote
 from sql_agent.reward.execution_match import statement_in
 from sql_agent.runs.console import TextTable, print_table
-from sql_agent.runs.pages import render_report
-from sql_agent.runs.rollout_pack import RolloutPack
+from sql_agent.runs.pages import RolloutPack, render_report
 from sql_agent.schemas import Question, Record, RolloutRecord
-from sql_agent.system.files import atomic_write
+from sql_agent.system.files import write_text
 from sql_agent.tasks.task import load_task
 
 _NO_STATEMENT = "NONE"  # for a missing statement, because an empty line ends a conversation
@@ -56,7 +55,6 @@ Rollouts = Mapping[Key, RolloutRecord]
 
 
 def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int = 0) -> Evaluation:
-    """Return the figures of the rollouts in `folder`."""
     about, asked, records = folder.about(), folder.sets(), folder.records()
     task = load_task(about.settings["task"])
     results: dict[str, SetResult] = {}
@@ -116,20 +114,18 @@ def write_results(folder: Path, report: Report, rollouts: Sequence[Rollouts]) ->
     tables = [*map(comparison_table, report.comparisons), *_figure_tables(report)]
     judges = [evaluation.about.judge for evaluation in report.evaluations]
     texts = {
-        "json": report.model_dump_json(indent=2) + "\n",
+        "json": report.model_dump_json(indent=2),
         "md": markdown(tables, report.comparisons, judges),
         "html": _page(tables, report, rollouts),
     }
     paths = {}
     for suffix, text in texts.items():
         paths[suffix] = folder / f"{name}.{suffix}"
-        with atomic_write(paths[suffix]) as unfinished:
-            unfinished.write_text(text, encoding="utf-8")
+        write_text(paths[suffix], text)
     return paths
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the tables of `report`, and examples of questions that only one of two models answered correctly."""
     for table in _figure_tables(report):
         print_table(table, console)
     for comparison in report.comparisons:
@@ -207,12 +203,11 @@ def write_predictions(path: Path, answers: Iterable[tuple[Question, str]]) -> No
     """
     if path.suffix == ".json":
         found = {question.id: statement_in(answer) or _NO_STATEMENT for question, answer in answers}
-        text = json.dumps(found, ensure_ascii=False, indent=1) + "\n"
+        text = json.dumps(found, ensure_ascii=False, indent=1)
     else:
         lines = ((_on_one_line(statement_in(answer)), question.database or "") for question, answer in answers)
         text = "".join(f"{sql or _NO_STATEMENT}\t{database}\n" for sql, database in lines)
-    with atomic_write(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def _on_one_line(sql: str) -> str:

@@ -149,7 +149,6 @@ def markdown(tables: Sequence[TextTable], comparisons: Sequence[Comparison], jud
 
 
 def _flips(comparison: Comparison) -> list[tuple[str, str, list[Flip]]]:
-    """Return tuples of question set, "right" or "wrong", and the questions that became so. Empty lists are left out."""
     return [
         (name, became, flips)
         for name, test in comparison.sets.items()
@@ -159,7 +158,6 @@ def _flips(comparison: Comparison) -> list[tuple[str, str, list[Flip]]]:
 
 
 def markdown_table(table: TextTable) -> str:
-    """Return `table` as a Markdown table."""
     lines = [f"| {_cell(table.title)} | {' | '.join(map(_cell, table.columns))} |"]
     lines.append(f"| --- |{' ---: |' * len(table.columns)}")
     for section in table.sections:

@@ -88,7 +88,6 @@ def check_questions(
 
 
 def gold_calls(question: Question, database: Database) -> tuple[QueryCall, ...]:
-    """Run the gold SQL of `question`."""
     return _calls(question.statements, database)
 
 
@@ -173,7 +172,6 @@ class QuoteCounts(NamedTuple):
 
 
 def count_quotes(questions: Iterable[Question], databases: DatabasePool) -> QuoteCounts:
-    """Count the evidence quotes that occur verbatim in their cells."""
     found = unchecked = 0
     for question in questions:
         with databases.of(question.database) as database:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from pydantic import ValidationError
 
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Evidence, Lang, Question
+from sql_agent.system.files import read_toml
 from sql_agent.system.messages import first_problem
 
 # The columns from which each field of `Question` is read, in the order of search.
@@ -60,13 +60,7 @@ class ColumnMapping:
 
     @classmethod
     def load(cls, path: Path) -> ColumnMapping:
-        """Read a mapping file."""
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check data.mapping or --mapping") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}", hint="docs/questions.md has an example") from None
+        values = read_toml(path, "check data.mapping or --mapping")
         item = values.pop(_EVIDENCE_ITEM, {})
         if not isinstance(item, dict):
             raise ConfigError(
@@ -126,7 +120,6 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
 
 
 def _of_conversation(messages: Sequence[Any]) -> dict[str, Any]:
-    """Return question, answer and SQL of a conversation in OpenAI's format."""
     of_role: dict[str, list[str]] = {"user": [], "assistant": []}
     sql = []
     for message in messages:
@@ -178,7 +171,6 @@ def _at(row: Any, column: str) -> Any:
 
 
 def _joined_statements(value: Any, where: str) -> str | None:
-    """Return one statement, or several joined with ";"."""
     statements = [value] if isinstance(value, str) else value
     if not isinstance(statements, Sequence) or not all(isinstance(sql, str) for sql in statements):
         raise DataError(

@@ -92,28 +92,15 @@ def _rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the rows of a parquet file, numbered from 1."""
     try:
         with path.open("rb") as file:
             table = pq.read_table(file)
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a parquet file: {error}", hint="write the file again") from None
     try:
-        rows: list[dict[str, Any]] = table.to_pylist()
-    except UnicodeDecodeError:
-        raise _not_utf8(path, table) from None
-    return list(enumerate(rows, 1))
-
-
-def _not_utf8(path: Path, table: pa.Table) -> DataError:
-    """Return an error with the row and column of the first text that is not UTF-8."""
-    for column in table.column_names:
-        for number, value in enumerate(table.column(column), 1):
-            try:
-                value.as_py()
-            except UnicodeDecodeError as error:
-                return DataError(f"{path}, row {number}, column {column}: not UTF-8: {error}", hint="write it as UTF-8")
-    return DataError(f"{path} contains text that is not UTF-8", hint="write its texts as UTF-8")
+        return list(enumerate(table.to_pylist(), 1))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} contains text that is not UTF-8: {error}", hint="write its texts as UTF-8") from None
 
 
 def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:

@@ -66,7 +66,6 @@ class Rewriting(Entry):
 
     @property
     def texts(self) -> list[str]:
-        """The texts that can be used."""
         return [each.text for each in self.tried if each.problem is None]
 
 
@@ -217,13 +216,11 @@ def _finds_something(call: QueryCall) -> bool:
 
 
 def _rows(call: QueryCall) -> list[str]:
-    """Return the rows of a result as JSON objects."""
     columns = call.answer.columns
     return [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in call.answer.records]
 
 
 def _line(call: QueryCall) -> str:
-    """Return a statement and what came of it, as one JSON object."""
     answer = call.answer
     said = {"error": answer.error.message} if answer.error else {"rows": answer.count, "hint": answer.hint}
     return json.dumps({"sql": call.sql, **said}, ensure_ascii=False)

@@ -69,7 +69,6 @@ class UsedTexts:
         return None
 
     def add(self, text: str, kept: Sequence[str], half: Half) -> None:
-        """Record that a question of `half` uses `text`."""
         self._texts.add(normalise(text))
         self._wordings[half].add(_wording(text, kept))
 

@@ -23,7 +23,7 @@ from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.items import is_prose
 from sql_agent.reward.judges.prompt_parts import json_string, render
 from sql_agent.schemas import Lang, Question, Record, Usage
-from sql_agent.system.files import drop_cut_line, naming, whole_lines
+from sql_agent.system.files import append_line, drop_cut_line, whole_lines
 from sql_agent.system.messages import first_problem
 
 DEFAULT_RUBRIC = "filter_rubric.txt"
@@ -74,7 +74,6 @@ class ProgressLog(Generic[AnyEntry]):
             self.entries[entry.id] = entry
 
     def find(self, asked: WithId, digest: str) -> AnyEntry | None:
-        """Return the entry of what is `asked`, or None."""
         entry = self.entries.get(asked.id)
         if isinstance(entry, Entry) and entry.digest != digest:
             raise ConfigError(
@@ -86,8 +85,7 @@ class ProgressLog(Generic[AnyEntry]):
 
     def add(self, entry: AnyEntry) -> None:
         self.entries[entry.id] = entry
-        with naming(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(self._adapter.dump_json(entry).decode() + "\n")
+        append_line(self.path, self._adapter.dump_json(entry).decode())
 
 
 @dataclass
@@ -137,7 +135,6 @@ def digest_of(model: str, *asked: str) -> str:
 
 @cache
 def prompt_file(name: str) -> str:
-    """Return the text of `prompts/NAME`."""
     return files("sql_agent.questions").joinpath("prompts", name).read_text(encoding="utf-8")
 
 
@@ -240,7 +237,6 @@ def _facts_prompt(question: Question, sources: Sequence[str]) -> str:
 
 
 def _wrong_facts(facts: Sequence[str], sources: Sequence[str], lang: Lang) -> list[tuple[str, str]]:
-    """Return each unusable fact with the reason."""
     wrong = []
     for fact in facts:
         if not any(fact in source for source in sources):

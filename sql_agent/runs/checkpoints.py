@@ -17,7 +17,6 @@ ADAPTERS = "adapter"  # folder of LoRA adapters in a local checkpoint
 
 
 def local_checkpoint(run: Path, step: int) -> Path:
-    """Return the folder of the local backend's checkpoint after `step`."""
     return run / "checkpoints" / f"step-{step:06d}"
 
 
@@ -32,12 +31,10 @@ def local_checkpoints(run: Path) -> dict[int, Path]:
 
 
 def verl_checkpoints(run: Path) -> dict[int, Path]:
-    """Return the checkpoints of the backend verl as {step: folder}, in ascending order."""
     return _by_step(run, _VERL)
 
 
 def checkpoints_by_step(run: Path) -> dict[int, Path]:
-    """Return the checkpoints of both backends as {step: folder}."""
     return verl_checkpoints(run) | local_checkpoints(run)
 
 

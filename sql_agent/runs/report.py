@@ -16,9 +16,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from sql_agent.errors import DataError
-from sql_agent.runs.alarms import alarms
-from sql_agent.runs.charts import Stage, charts, kinds_table, of_grpo, result_table, shares, stages
+from sql_agent.runs.charts import Stage, alarms, charts, kinds_table, of_grpo, result_table, shares, stages
 from sql_agent.runs.pages import (
+    RolloutPack,
     asset,
     content_policy,
     packed,
@@ -27,7 +27,6 @@ from sql_agent.runs.pages import (
     render_report,
     render_template,
 )
-from sql_agent.runs.rollout_pack import RolloutPack
 from sql_agent.runs.run_folder import (
     METRICS,
     PROMPT,
@@ -42,7 +41,7 @@ from sql_agent.runs.run_folder import (
     run_lines,
 )
 from sql_agent.runs.run_info import RunSession, how_it_ended, read_sessions
-from sql_agent.system.files import atomic_write
+from sql_agent.system.files import write_text
 from sql_agent.system.servers import web_app
 from sql_agent.tasks.task import load_task
 
@@ -56,9 +55,7 @@ def write_report(run_dir: Path, compared: Path | None = None) -> Path:
     """
     runs = [RunReader(folder) for folder in (run_dir, compared) if folder is not None]
     target = run_dir / ("report.html" if compared is None else "comparison.html")
-    with atomic_write(target) as unfinished:
-        page = render_report(_page_data(runs), [run.pack.blocks() for run in runs])
-        unfinished.write_text(page, encoding="utf-8")
+    write_text(target, render_report(_page_data(runs), [run.pack.blocks() for run in runs]))
     return target
 
 
@@ -106,7 +103,6 @@ class LiveReport:
 
 
 def _page_data(runs: Sequence[RunReader]) -> JsonObject:
-    """Return all data of the page except the rollout records."""
     letters = "AB" if len(runs) > 1 else [""]
     measured = [stage for run, letter in zip(runs, letters, strict=True) for stage in run.stages(letter)]
     return {
@@ -251,14 +247,12 @@ class RunSummary(NamedTuple):
 
 
 def run_summaries(runs_dir: Path) -> list[RunSummary]:
-    """Return the runs in `runs_dir`, the latest start first."""
     folders = [folder for folder in runs_dir.iterdir() if is_run(folder)] if runs_dir.is_dir() else []
     summaries = [_summary(folder) for folder in folders]
     return sorted(summaries, key=lambda summary: summary.texts[-1], reverse=True)
 
 
 def say_runs(summaries: Sequence[RunSummary], say: Callable[[str], None]) -> None:
-    """Print two lines for each run, and a line for each alarm."""
     for summary in summaries:
         of = dict(zip(_COLUMNS, summary.texts, strict=True))
         say(f"{summary.folder}: {of['ended']}, {of['steps']} steps, reward {of['reward']}, started {of['started']}")
@@ -279,8 +273,7 @@ def write_run_list(runs_dir: Path) -> Path:
         columns=_COLUMNS,
         runs=run_summaries(runs_dir),
     )
-    with atomic_write(target) as unfinished:
-        unfinished.write_text(page, encoding="utf-8")
+    write_text(target, page)
     return target
 
 

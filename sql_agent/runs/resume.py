@@ -60,7 +60,6 @@ def settings_to_resume(sources: Sequence[Source]) -> Settings:
 
 
 def question_digest(questions: Iterable[Question]) -> str:
-    """Return the SHA-256 of what training uses of `questions`."""
     digest = hashlib.sha256()
     for question in questions:
         digest.update(json.dumps([question.id, question.question, question.answer, question.sql]).encode())

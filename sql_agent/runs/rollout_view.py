@@ -45,7 +45,6 @@ def show_query(number: int, sql: str, console: Console) -> None:
 
 
 def show_result(answer: QueryAnswer, console: Console) -> None:
-    """Print the first rows of a query result, or its error."""
     error = answer.error
     if error is None:
         _show_rows(answer, console)

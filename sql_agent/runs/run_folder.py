@@ -45,7 +45,6 @@ def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any
 
 
 def run_source(run: Path) -> Source:
-    """Return the settings in the config.json of `run`."""
     return Source(
         str(run / CONFIG),
         flatten(read_config(run)),
@@ -56,7 +55,6 @@ def run_source(run: Path) -> Source:
 
 
 def model_of(config: Mapping[str, Any]) -> str:
-    """Return the name of the model in the settings `config`."""
     return config.get("model") or "embedded SmolLM2-135M-Instruct"
 
 
@@ -69,7 +67,6 @@ def is_run(folder: Path) -> bool:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Return the content of a run's config.json."""
     path = run / CONFIG
     if path.is_file():
         values = read_object(path, hint="restore the file from a copy, or start a new run under another run_name")

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.runs.run_folder import INFO
 from sql_agent.schemas import Record
-from sql_agent.system.files import atomic_write, read_object
+from sql_agent.system.files import read_object, write_text
 from sql_agent.system.messages import first_problem
 
 _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", "torch", "transformers", "verl", "vllm")
@@ -109,8 +109,7 @@ def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str]
 
 
 def _write(folder: Path, sessions: tuple[RunSession, ...]) -> None:
-    with atomic_write(folder / INFO) as unfinished:
-        unfinished.write_text(_RunInfo(sessions=sessions).model_dump_json(indent=2) + "\n", encoding="utf-8")
+    write_text(folder / INFO, _RunInfo(sessions=sessions).model_dump_json(indent=2))
 
 
 def _now() -> str:
@@ -130,7 +129,6 @@ def _commit() -> str | None:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of Python and of the installed packages of `_PACKAGES`."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):

@@ -15,7 +15,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.runs.checkpoints import last_saved_step
 from sql_agent.runs.resume import cut_to_checkpoint
 from sql_agent.runs.run_folder import CONFIG, METRICS, PROMPT, ROLLOUTS, SFT, TOOL, UNTRAINED, VALIDATION, run_lines
-from sql_agent.system.files import atomic_write, naming, timestamped_folder
+from sql_agent.system.files import naming, timestamped_folder, write_text
 
 if TYPE_CHECKING:
     from sql_agent.rollouts.finished_rollout import FinishedRollout
@@ -81,21 +81,18 @@ class RunLog:
 
     def prompt(self, system: str, tool: Mapping[str, Any]) -> None:
         """Write the system prompt and the tool's JSON schema, which are needed to serve the model elsewhere."""
-        for name, text in ((PROMPT, system), (TOOL, json.dumps(tool, ensure_ascii=False, indent=2))):
-            with atomic_write(self.folder / name) as unfinished:
-                unfinished.write_text(text + "\n", encoding="utf-8")
+        write_text(self.folder / PROMPT, system)
+        write_text(self.folder / TOOL, json.dumps(tool, ensure_ascii=False, indent=2))
 
     def sft(self, step: int, steps: int, loss: float) -> None:
         """Append the loss of one step of supervised fine-tuning, in nats a token."""
         self._append(SFT, [{"step": step, "steps": steps, "loss": loss}])
 
     def track_sft(self) -> None:
-        """Send the losses of the finished supervised fine-tuning to the trackers."""
         if self.trackers:
             self.trackers.losses([line["loss"] for line in run_lines(self.folder / SFT)])
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Append the metrics of one training step."""
         self._append(METRICS, [{"step": step, **values}])
         if self.trackers:
             self.trackers.metrics(step, {f"train/{name}": value for name, value in values.items()})
@@ -137,7 +134,6 @@ class RunLog:
             self.trackers.rollouts(step, mode, lines)
 
     def last_step(self) -> int:
-        """Return the last step in metrics.jsonl; 0 for no step."""
         return max((int(line["step"]) for line in run_lines(self.folder / METRICS)), default=0)
 
     def has_validation(self, step: int) -> bool:
@@ -153,9 +149,7 @@ class RunLog:
 
 
 def _write_config(folder: Path, settings: Settings) -> None:
-    with atomic_write(folder / CONFIG) as unfinished:
-        text = json.dumps(public_dump(with_absolute_paths(settings)), ensure_ascii=False, indent=2) + "\n"
-        unfinished.write_text(text, encoding="utf-8")
+    write_text(folder / CONFIG, json.dumps(public_dump(with_absolute_paths(settings)), ensure_ascii=False, indent=2))
 
 
 def _rename_unsaved(folder: Path) -> str:

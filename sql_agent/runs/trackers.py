@@ -60,7 +60,6 @@ class Tracker(NamedTuple):
 
 
 def check_trackers(settings: Settings) -> None:
-    """Raise ConfigError when the package of a tracker in `tracking.to` is not installed."""
     missing = [name for name in settings.tracking.to if importlib.util.find_spec(_PACKAGES[name]) is None]
     if missing:
         packages = [_PACKAGES[name] for name in missing]
@@ -247,7 +246,6 @@ def _cells(rollouts: Sequence[RolloutLine]) -> list[list[str | int | float | Non
 
 
 def _row(rollout: RolloutLine) -> list[str | int | float | None]:
-    """Return the cells of `_COLUMNS`."""
     record = rollout["record"] or {}
     question, reward = record.get("question", {}), record.get("reward")
     return [

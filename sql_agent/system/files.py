@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -102,6 +103,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write `text` and a line break at its end as `atomic_write` does."""
+    with atomic_write(path) as unfinished:
+        unfinished.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def append_line(path: Path, line: str) -> None:
+    with naming(path), path.open("a", encoding="utf-8", newline="\n") as file:
+        file.write(line + "\n")
+
+
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a path at which to create a folder; it is renamed to `path` if the block ends without an error."""
@@ -157,15 +169,22 @@ def timestamped_folder(parent: Path, prefix: str = "") -> Path:
 
 
 def read_object(path: Path, *, hint: str) -> dict[str, Any]:
-    """Return the JSON object in the file `path`."""
     try:
         return json_object(path.read_bytes())
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error}", hint=hint) from None
 
 
+def read_toml(path: Path, hint: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint=hint) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", hint="correct the line") from None
+
+
 def json_object(content: bytes) -> dict[str, Any]:
-    """Return the JSON object in `content`."""
     value = json.loads(content)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  the file is wrong, not the caller

@@ -89,7 +89,6 @@ def stopping_signals() -> list[signal.Signals]:
 
 
 def say_interrupted() -> None:
-    """Print "Interrupted." to stderr."""
     print("Interrupted.", file=sys.stderr, flush=True)
 
 

@@ -44,7 +44,6 @@ def available_memory() -> int | None:
 
 
 def free_disk(path: Path) -> int:
-    """Return the free bytes of the disk that contains `path`, which need not exist."""
     return shutil.disk_usage(nearest_existing(path)).free
 
 
@@ -57,7 +56,6 @@ def free_shown(path: Path) -> str:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return the first of `path` and its parents that exists."""
     return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
 
 
@@ -77,7 +75,6 @@ def raise_open_files(wanted: int) -> int:
 
 
 def gpu_names() -> list[str]:
-    """Return the names of the GPUs; empty without nvidia-smi."""
     return _nvidia_smi("name")
 
 

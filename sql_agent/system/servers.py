@@ -56,13 +56,11 @@ def bind(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
 
 
 def http_url(sock: socket.socket) -> str:
-    """Return the URL, without a path, of a server that listens at `sock`."""
     host, port = sock.getsockname()[:2]
     return f"http://{host}:{port}"
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that is free at the time of the call."""
     with bind() as sock:
         port: int = sock.getsockname()[1]
         return port
@@ -84,7 +82,6 @@ def address_towards(url: str) -> str:
 
 
 def new_token() -> str:
-    """Return a random token of characters that are allowed in a URL."""
     return secrets.token_urlsafe(24)
 
 
@@ -224,6 +221,5 @@ def page_url(sock: socket.socket, token: str | None) -> str:
 
 
 def serve(app: ASGIApp, sock: socket.socket) -> None:
-    """Serve `app` at the bound socket `sock` until Ctrl-C or SIGTERM."""
     with suppress(KeyboardInterrupt):
         uvicorn_server(app, None).run(sockets=[sock])

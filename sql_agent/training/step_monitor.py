@@ -12,7 +12,7 @@ from sql_agent.errors import NoTripletsError, TrainingError
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.metrics import count_judge_failures, drop_reasons, informative_groups, summary
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
-from sql_agent.runs.alarms import alarms
+from sql_agent.runs.charts import alarms
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import UNTRAINED
 from sql_agent.runs.run_log import RunLog

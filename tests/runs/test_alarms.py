@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sql_agent.runs.alarms import alarms
+from sql_agent.runs.charts import alarms
 
 
 def steps(**ends: tuple[float, float]) -> list[dict[str, float]]:
