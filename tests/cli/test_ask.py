@@ -77,7 +77,9 @@ def test_a_question_of_ones_own_is_shown_in_80_columns_with_no_word_broken(serve
     assert "not medical advice" in output
     first, *_ = output.splitlines()
     assert first == f"Asking scripted at {server.url}"
-    assert server.requests[0]["messages"][-1]["content"] == LONG
+    question, values = server.requests[0]["messages"][-1]["content"].splitlines()
+    assert question == LONG
+    assert values == "Values: disease.disease_name = 'Disease 4'; drugs_info.indication LIKE '%disease 4%'"
     assert "Traceback" not in output
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import Counter
@@ -37,7 +38,8 @@ class QuestionServer(ThreadingHTTPServer):
 
     def reply(self, body: dict[str, Any]) -> dict[str, Any] | None:
         messages = body["messages"]
-        question = next(m["content"] for m in messages if m["role"] == "user").splitlines()[0]
+        asked = next(m["content"] for m in messages if m["role"] == "user")
+        question = re.sub(r"\n(Values: |取值：).*", "", asked)  # without the values that the question names
         if self.failing[question]:
             self.failing[question] -= 1
             return None

@@ -117,7 +117,8 @@ def test_a_demonstration_has_the_prompt_of_a_rollout(policy: Policy, tmp_path: P
         with open_database(tmp_path / "medical.db", SCHEMA) as database:
             tools = [tool_schema(TASK, database)]
             system = TASK.instructions("en", database, settings)
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": QUESTION.question}]
+            question = TASK.question_text(QUESTION, database)
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
         body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
         assert (await asked.answer(body)).status == 200
         await asked.close()
