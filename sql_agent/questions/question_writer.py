@@ -19,11 +19,10 @@ from sql_agent.database.provenance import judge_case
 from sql_agent.errors import JudgeError
 from sql_agent.questions.rewrite_checks import Half, Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
 from sql_agent.questions.teacher import Entry, digest_of, prompt_file
-from sql_agent.reward.judges.client import JudgeClient
+from sql_agent.reward.judges.client import Form, JudgeClient
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.reward.judges.prompt_parts import json_string, render
-from sql_agent.reward.judges.reply import Form
 from sql_agent.schemas import Lang, QueryCall, Question, Record, Usage, facts_of
 
 _FULL_MARKS = 1.0 - 1e-9

@@ -72,12 +72,12 @@ class _Factory:
         self._settings = settings
         self._teacher = teacher
         self._words = words
-        limits = CallLimits(
-            concurrency=settings.concurrency,
-            requests_per_minute=settings.requests_per_minute,
-            tokens_per_minute=settings.tokens_per_minute,
+        requests, tokens = settings.requests_per_minute, settings.tokens_per_minute
+        self._limits = CallLimits(
+            max(1, settings.concurrency // processes),
+            requests and requests / processes,
+            tokens and tokens / processes,
         )
-        self._limits = limits.share(processes)
 
     def judge(self, name: str) -> Judge:
         if name == "ranking":
@@ -85,13 +85,13 @@ class _Factory:
 
             client, facts = self.client(self._teacher.model), FactsJudge(self._words)
             return RankingJudge(client, facts, max_chars=self._settings.max_answer_chars)
-        if name == "facts":  # no prefilter, because no model reads the answer
-            return FactsJudge(self._words)
         labels = name.split("+")
         if len(set(labels)) < len(labels):
             raise ConfigError(f"the panel {name} names a judge twice", hint="name each judge once, models as llm:MODEL")
         members = [(label, self._member(label)) for label in labels]
         judge = members[0][1] if len(members) == 1 else PanelJudge(members)
+        if name == "facts":  # no prefilter, because no model reads the answer
+            return judge
         return PrefilteredJudge(judge, max_chars=self._settings.max_answer_chars)
 
     def client(self, model: str | None) -> JudgeClient:
@@ -116,26 +116,24 @@ class _Factory:
         if label == "facts":
             return FactsJudge(self._words)
         if kind == "llm":
-            return CachedJudge(self._llm(model), self._settings.cache_dir)
+            from sql_agent.reward.judges.llm import REFUSALS, LlmJudge, load_rubric, shipped_rubric  # noqa: PLC0415
+
+            client, rubric = self.client(model or self._teacher.model), load_rubric(self._settings.rubric)
+            refusals = [sentence for words in self._words.values() for sentence in words.refusals]
+            judge: Judge = LlmJudge(client, rubric, shipped_rubric("refusal"), refusals=refusals or REFUSALS)
+            return CachedJudge(judge, self._settings.cache_dir)
         if label == "reward-model":
-            return CachedJudge(self._reward_model(), self._settings.cache_dir)
+            from sql_agent.reward.judges.reward_model import RewardModelJudge  # noqa: PLC0415
+
+            if not self._teacher.reward_model_url:
+                raise ConfigError("the judge reward-model has no address", hint="set REWARD_MODEL_URL")
+            judge = RewardModelJudge(
+                self._teacher.reward_model_url,
+                self._limits,
+                timeout_s=self._settings.timeout_s,
+                scale=self._settings.reward_model_range,
+            )
+            return CachedJudge(judge, self._settings.cache_dir)
         raise ConfigError(
             f"unknown judge {label!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}, or several joined by +"
-        )
-
-    def _llm(self, model: str) -> Judge:
-        from sql_agent.reward.judges.llm import REFUSALS, LlmJudge, load_rubric, shipped_rubric  # noqa: PLC0415
-
-        client, rubric = self.client(model or self._teacher.model), load_rubric(self._settings.rubric)
-        refusals = [sentence for words in self._words.values() for sentence in words.refusals]
-        return LlmJudge(client, rubric, shipped_rubric("refusal"), refusals=refusals or REFUSALS)
-
-    def _reward_model(self) -> Judge:
-        from sql_agent.reward.judges.reward_model import RewardModelJudge  # noqa: PLC0415
-
-        if not self._teacher.reward_model_url:
-            raise ConfigError("the judge reward-model has no address", hint="set REWARD_MODEL_URL")
-        low, high = self._settings.reward_model_range
-        return RewardModelJudge(
-            self._teacher.reward_model_url, self._limits, timeout_s=self._settings.timeout_s, low=low, high=high
         )

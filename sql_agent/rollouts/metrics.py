@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from sql_agent.reward import returned_rows
 from sql_agent.reward.judges.items import Reader, Words
-from sql_agent.reward.scoring import returned_rows
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, RolloutRecord, Usage
 from sql_agent.tasks.task import Task
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sql_agent.errors import JudgeError, TrainingError
-from sql_agent.reward import GroupJudge, JudgeCase, Verdict
-from sql_agent.reward.scoring import reward_parts
+from sql_agent.reward import GroupJudge, JudgeCase, Verdict, reward_parts
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.schemas import Drop, DropCause, RewardParts, RolloutRecord, Usage

@@ -26,10 +26,9 @@ from sql_agent.database.mcp_client import McpDatabase, ToolServer
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions
-from sql_agent.reward import GroupJudge, Judge
+from sql_agent.reward import GroupJudge, Judge, rule_reward
 from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.judges.items import Reader, Words
-from sql_agent.reward.scoring import rule_reward
 from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
 
 BUILT_IN = {

@@ -1,15 +1,17 @@
-"""Send requests to a judge model until a reply is usable, with rate limits, time-outs, retries and a count of costs."""
+"""Ask a judge model until a reply is usable, with rate limits, time-outs, retries and a count of costs."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
 
 from openai import APIConnectionError, APITimeoutError, OpenAIError
+from pydantic import BaseModel, ValidationError
 
 from sql_agent.errors import JudgeCutOffError, JudgeError, JudgeRefusedError
 from sql_agent.reward.judges.endpoint import (
@@ -20,33 +22,29 @@ from sql_agent.reward.judges.endpoint import (
     RetryableError,
     retry,
 )
-from sql_agent.reward.judges.reply import Form, parse_reply
 from sql_agent.schemas import Usage
-from sql_agent.system.messages import OUTAGE_S, Outage
+from sql_agent.system.messages import Outage
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 15.0  # a slow request, or a wait that the endpoint asks for, is reported after this time
+Form = TypeVar("Form", bound=BaseModel)
+
 _SHOWN_CHARS = 300
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); corrected by the usage after the call
 _RAISED_AT_MOST = 4  # times max_tokens: a model that never ends its reply must not become expensive
-# OpenAI's reasoning models: o1, o3-mini, gpt-5-nano, but not gpt-5-chat-latest or gpt-4o.
+# OpenAI's reasoning models: o1, o3-mini, gpt-5-nano, but not gpt-5-chat-latest or gpt-4o. Recognised by name, because
+# litellm does not know models that are newer than itself.
 _REASONS = re.compile(r"^(?:o\d|gpt-5)(?!.*chat)")
 # OpenAI: "violating our usage policy", "rejected … by the safety system"; Azure: "content management policy".
 _FILTERED = re.compile(r"usage polic|safety system|content[ _-]?(?:policy|filter|management)", re.IGNORECASE)
 _NO_SCHEMA = re.compile(r"response_format|json_schema", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class _Reply:
-    text: str
-    finish_reason: str
-    refusal: str
-    usage: Usage
-
-
-class _CutOffError(RetryableError):
-    """The reply was cut off at the limit of tokens."""
+_START = re.compile(r'\{\s*"')
+_MOST_STARTS = 1000  # positions at which parsing is tried, because each try may read the whole reply
+_HINTS = {
+    JudgeRefusedError: "choose a judging model, or a content filter, that allows these questions",
+    JudgeCutOffError: "raise judge.max_tokens (now {max_tokens}); a model that thinks first needs several thousand",
+    JudgeError: "check TEACHER_MODEL, TEACHER_BASE_URL, TEACHER_API_KEY and the section judge of the settings",
+}
 
 
 class JudgeClient:
@@ -76,7 +74,6 @@ class JudgeClient:
         self._sends_schema = True  # until the endpoint refuses one
         self._has_answered = False
         self._outage = Outage(f"The endpoint of the judge {model!r}", logger.warning)
-        self._reported_slow = False
 
     @property
     def identity(self) -> str:
@@ -95,48 +92,64 @@ class JudgeClient:
         error has the usage of all requests.
         """
         messages = [{"role": "user", "content": prompt}]
-        max_tokens, usage = self._max_tokens, Usage()
+        max_tokens, cut_off_at, usage = self._max_tokens, 0, Usage()
 
         async def once() -> Form:
-            nonlocal messages, max_tokens, usage
+            nonlocal messages, max_tokens, cut_off_at, usage
             usage += Usage(requests=1)
-            reply = await self._complete(messages, form.model_json_schema(), max_tokens)
-            usage += reply.usage
-            if reply.refusal or reply.finish_reason == "content_filter":
-                raise self._refused(reply.refusal or reply.finish_reason, usage)
-            if reply.finish_reason == "length":
-                if max_tokens >= _RAISED_AT_MOST * self._max_tokens:
-                    raise self._cut_off(max_tokens, usage)
-                max_tokens *= 2
-                raise _CutOffError("the reply was cut off", wait_s=0.0)
-            parsed = parse_reply(reply.text, form)
+            response = await self._complete(messages, form.model_json_schema(), max_tokens)
+            usage += _usage(response)
+            text, finish_reason, refusal = _first_choice(response)
+            if refusal or finish_reason == "content_filter":
+                raise self._error(JudgeRefusedError, f"refused to grade: {refusal or finish_reason}", usage)
+            cut_off_at = max_tokens if finish_reason == "length" else 0
+            if cut_off_at:
+                max_tokens = 2 * cut_off_at
+                if max_tokens > _RAISED_AT_MOST * self._max_tokens:
+                    raise self._error(JudgeCutOffError, f"was cut off at {cut_off_at} tokens", usage)
+                raise RetryableError("the reply was cut off", wait_s=0.0)
+            parsed = parse_reply(text, form)
             if parsed is None or not accepts(parsed):
                 # All replies so far: with the last one alone, two equal replies would make two equal requests.
-                shown = {"role": "assistant", "content": reply.text or "(nothing)"}
+                shown = {"role": "assistant", "content": text or "(nothing)"}
                 messages = [*messages, shown, {"role": "user", "content": repair}]
-                raise RetryableError(f"no usable reply, the last one is {reply.text[:80]!r}", wait_s=0.0)
+                raise RetryableError(f"no usable reply, the last one is {text[:80]!r}", wait_s=0.0)
             return parsed
 
         try:
             return await retry(once), usage
-        except _CutOffError:
-            raise self._cut_off(max_tokens // 2, usage) from None
         except RetryableError as error:
-            raise self._failed(f"{error} ({usage.requests} requests)", usage) from None
+            if cut_off_at:
+                raise self._error(JudgeCutOffError, f"was cut off at {cut_off_at} tokens", usage) from None
+            raise self._error(JudgeError, f"failed: {error} ({usage.requests} requests)", usage) from None
         except OpenAIError as error:
             if _status(error) == 400 and _FILTERED.search(str(error)):  # by words: litellm loses the code of the error
-                raise self._refused(str(error), usage) from None
-            raise self._failed(_shown(error), usage) from None
+                raise self._error(JudgeRefusedError, f"refused to grade: {str(error)[:300]}", usage) from None
+            raise self._error(JudgeError, f"failed: {_shown(error)}", usage) from None
 
-    async def _complete(self, messages: list[dict[str, str]], schema: dict[str, Any], max_tokens: int) -> _Reply:
+    async def _complete(self, messages: list[dict[str, str]], schema: dict[str, Any], max_tokens: int) -> Any:
         estimate = sum(len(m["content"]) for m in messages) // _CHARS_PER_TOKEN + max_tokens
-        request: dict[str, Any] = {"messages": messages, **_sampling(self._target, max_tokens)}
+        request: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0.0}
+        if _REASONS.match(self._target.rpartition("/")[2]):
+            request = {"max_completion_tokens": max_tokens}
         if self._sends_schema:
             form = {"name": "reply", "schema": schema, "strict": True}
             request["response_format"] = {"type": "json_schema", "json_schema": form}
         async with self._limiter.call(estimate):
             try:
-                response = await self._send(request)
+                # litellm's own time-out does not always fire.
+                async with asyncio.timeout(self._timeout_s):
+                    response = await _litellm().acompletion(
+                        model=self._target,
+                        messages=messages,
+                        base_url=self._base_url,
+                        api_key=self._api_key,
+                        timeout=self._timeout_s,
+                        num_retries=0,
+                        max_retries=0,
+                        drop_params=True,
+                        **request,
+                    )
             except TimeoutError:
                 self._outage.begin(f"did not answer within {self._timeout_s:g} s and is asked again")
                 raise RetryableError(f"no reply within {self._timeout_s:g} s") from None
@@ -144,77 +157,66 @@ class JudgeClient:
                 raise self._retryable_if_passing(error) from None
         self._has_answered = True
         self._outage.end()
-        reply = _reply(response)
-        self._limiter.spent(reply.usage.prompt_tokens + reply.usage.completion_tokens, estimated=estimate)
-        return reply
-
-    async def _send(self, request: dict[str, Any]) -> Any:
-        slow = asyncio.get_running_loop().call_later(PATIENCE_S, self._report_slow)
-        try:
-            # litellm's own time-out does not always fire.
-            return await asyncio.wait_for(
-                _litellm().acompletion(
-                    model=self._target,
-                    base_url=self._base_url,
-                    api_key=self._api_key,
-                    timeout=self._timeout_s,
-                    num_retries=0,
-                    max_retries=0,
-                    **request,
-                ),
-                self._timeout_s,
-            )
-        finally:
-            slow.cancel()
-
-    def _report_slow(self) -> None:
-        """Report a slow judge once: a model that thinks for long is slow at each request."""
-        if not self._reported_slow:
-            self._reported_slow = True
-            self._outage.begin(
-                f"has not answered a request for {PATIENCE_S:.0f} s; each may take {self._timeout_s:g} s"
-            )
+        usage = _usage(response)
+        self._limiter.spent(usage.prompt_tokens + usage.completion_tokens, estimated=estimate)
+        return response
 
     def _retryable_if_passing(self, error: OpenAIError) -> Exception:
         """Return a RetryableError if a retry may succeed, else `error`; report an endpoint that is down."""
-        shown, wait_s = self._without_key(_shown(error)), _requested_wait(error)
-        if self._has_answered and _is_unreachable(error):
-            self._outage.begin(f"does not answer any more; it is asked for {OUTAGE_S:.0f} s.")
-            return OutageError(shown)
-        if self._sends_schema and _status(error) in (400, 422) and _NO_SCHEMA.search(str(error)):
+        shown, status = self._without_key(_shown(error)), _status(error)
+        if self._sends_schema and status in (400, 422) and _NO_SCHEMA.search(str(error)):
             self._sends_schema = False
             return RetryableError(shown, wait_s=0.0)
-        if _status(error) not in RETRIED_STATUS and type(error).__name__ not in ("APIConnectionError", "Timeout"):
+        if self._has_answered and _is_unreachable(error):
+            self._outage.begin(f"does not answer any more and is asked again: {shown}")
+            return OutageError(shown)
+        if status not in RETRIED_STATUS and type(error).__name__ not in ("APIConnectionError", "Timeout"):
             return error
         if not self._has_answered:
             self._outage.begin(f"has not answered yet and is asked again: {shown}")
-        elif (wait_s or 0.0) >= PATIENCE_S:
-            self._outage.begin(f"asked for {wait_s:.0f} s without requests and is asked again then: {shown}")
-        return RetryableError(shown, wait_s=wait_s)
+        return RetryableError(shown, wait_s=_requested_wait(error))
 
-    def _refused(self, why: str, usage: Usage) -> JudgeError:
-        return JudgeRefusedError(
-            f"the judge {self.model} refused to grade: {self._without_key(why)[:300]}",
-            hint="choose a judging model, or a content filter, that allows these questions",
-            usage=usage,
-        )
-
-    def _cut_off(self, max_tokens: int, usage: Usage) -> JudgeError:
-        return JudgeCutOffError(
-            f"the reply of the judge {self.model} was cut off at {max_tokens} tokens",
-            hint=f"raise judge.max_tokens (now {self._max_tokens}); a model that thinks first needs several thousand",
-            usage=usage,
-        )
-
-    def _failed(self, what: str, usage: Usage) -> JudgeError:
-        return JudgeError(
-            f"the judge {self.model} failed: {self._without_key(what)}",
-            hint="check TEACHER_MODEL, TEACHER_BASE_URL, TEACHER_API_KEY and the section judge of the settings",
-            usage=usage,
-        )
+    def _error(self, kind: type[JudgeError], what: str, usage: Usage) -> JudgeError:
+        hint = _HINTS[kind].format(max_tokens=self._max_tokens)
+        return kind(f"the judge {self.model} {self._without_key(what)}", hint=hint, usage=usage)
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._api_key, "***") if self._api_key and self._api_key != "unused" else text
+
+
+def parse_reply(text: str, form: type[Form]) -> Form | None:
+    """Return the JSON object of `form` in a reply, among thoughts, notes or code fences; None without one.
+
+    Also None if a reply has two different objects of `form`: one of them may be quoted from the graded answer, and
+    neither the first nor the last is safe to use.
+    """
+    found: list[Form] = []
+    for value in _objects(text.rpartition("</think>")[2]):
+        try:
+            found.append(form.model_validate(value))
+        except ValidationError:
+            continue
+    return found[0] if found and all(other == found[0] for other in found) else None
+
+
+def _objects(text: str) -> Iterator[Any]:
+    """Yield the outermost complete JSON objects in `text`."""
+    decoder = json.JSONDecoder(object_pairs_hook=_without_duplicates)
+    end = 0
+    for match in islice(_START.finditer(text), _MOST_STARTS):
+        if match.start() < end:
+            continue
+        try:
+            value, end = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            continue
+        yield value
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
 
 
 def _shown(error: OpenAIError) -> str:
@@ -227,11 +229,12 @@ def _status(error: OpenAIError) -> int | None:
     return getattr(error, "status_code", None)
 
 
-def _is_unreachable(error: BaseException) -> bool:
+def _is_unreachable(error: BaseException | None) -> bool:
     """Return whether the connection failed or broke, by the causes of `error`: litellm reports a status 500."""
-    causes: list[BaseException] = [error]
-    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
-        causes.append(cause)
+    causes: list[BaseException] = []
+    while error is not None and error not in causes:
+        causes.append(error)
+        error = error.__cause__ or error.__context__
     if any(isinstance(cause, APITimeoutError | TimeoutError) for cause in causes):
         return False  # after a time-out the endpoint may only be busy
     return any(isinstance(cause, ConnectionError | APIConnectionError) for cause in causes)
@@ -239,48 +242,31 @@ def _is_unreachable(error: BaseException) -> bool:
 
 def _requested_wait(error: OpenAIError) -> float | None:
     """Return the seconds in a Retry-After header; None without the header, or if it is a date."""
-    headers = getattr(error, "litellm_response_headers", None) or {}
-    try:
-        seconds = float(headers["retry-after"])
-    except (KeyError, ValueError):
-        return None
-    return seconds if seconds >= 0 else None
+    seconds = str((getattr(error, "litellm_response_headers", None) or {}).get("retry-after", ""))
+    return float(seconds) if seconds.isdecimal() else None
 
 
-def _sampling(target: str, max_tokens: int) -> dict[str, Any]:
-    """Return the parameters for temperature and limit of tokens that the model accepts.
-
-    Reasoning models are recognised by name, because litellm 1.83.0 lists temperature among the parameters of o3 and
-    gpt-5 and then refuses any value but 1, and because litellm does not know models that are newer than itself.
-    """
-    if _REASONS.match(target.rpartition("/")[2]):
-        return {"max_completion_tokens": max_tokens}
-    supported = _litellm().get_supported_openai_params(target)  # None for a model that litellm does not know
-    accepted = supported is None or "temperature" in supported
-    return {"max_tokens": max_tokens, **({"temperature": 0.0} if accepted else {})}
-
-
-def _reply(response: Any) -> _Reply:
-    """Return the first choice of a response. A response without choices gives an empty text, which is not usable."""
-    tokens = getattr(response, "usage", None)
-    usage = Usage(
-        prompt_tokens=getattr(tokens, "prompt_tokens", 0) or 0,
-        completion_tokens=getattr(tokens, "completion_tokens", 0) or 0,
-        cost_usd=_cost(response),
-    )
+def _first_choice(response: Any) -> tuple[str, str, str]:
+    """Return text, finish reason and refusal of the first choice; without choices an empty text, which is unusable."""
     if not response.choices:
-        return _Reply("", "", "", usage)
+        return "", "", ""
     choice = response.choices[0]
     other = getattr(choice.message, "provider_specific_fields", None) or {}
     refusal = getattr(choice.message, "refusal", None) or other.get("refusal")
-    return _Reply(str(choice.message.content or ""), str(choice.finish_reason), str(refusal or ""), usage)
+    return str(choice.message.content or ""), str(choice.finish_reason), str(refusal or "")
 
 
-def _cost(response: Any) -> float | None:
+def _usage(response: Any) -> Usage:
+    tokens = getattr(response, "usage", None)
     try:
-        return float(_litellm().completion_cost(completion_response=response))
+        cost = float(_litellm().completion_cost(completion_response=response))
     except Exception:  # litellm raises a bare Exception for a model that is not in its price list
-        return None
+        cost = None
+    return Usage(
+        prompt_tokens=getattr(tokens, "prompt_tokens", 0) or 0,
+        completion_tokens=getattr(tokens, "completion_tokens", 0) or 0,
+        cost_usd=cost,
+    )
 
 
 def _litellm() -> Any:

@@ -7,10 +7,8 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from sql_agent.system.messages import OUTAGE_S
 
@@ -22,22 +20,12 @@ _FIRST_WAIT_S, _LONGEST_JITTER_S = 0.3, 10.0
 _LONGEST_WAIT_S = 60.0  # the longest wait that an endpoint can ask for
 
 
-class CallLimits(BaseModel):
-    """Limits of one endpoint for a whole run; None means no limit. `share` divides them among processes."""
+class CallLimits(NamedTuple):
+    """The limits of one endpoint for one process; None means no limit."""
 
-    model_config = ConfigDict(frozen=True)
-
-    concurrency: int = Field(32, gt=0)
-    requests_per_minute: float | None = Field(None, gt=0)
-    tokens_per_minute: float | None = Field(None, gt=0)
-
-    def share(self, processes: int) -> CallLimits:
-        """Return the limits of each of `processes` processes; each may make at least one call at a time."""
-        return CallLimits(
-            concurrency=max(1, self.concurrency // processes),
-            requests_per_minute=self.requests_per_minute and self.requests_per_minute / processes,
-            tokens_per_minute=self.tokens_per_minute and self.tokens_per_minute / processes,
-        )
+    concurrency: int = 32
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
 
 
 class _Pace:

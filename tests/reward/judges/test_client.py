@@ -278,29 +278,15 @@ async def test_a_judge_that_never_answered_is_not_waited_for(server: Server, mon
     assert time.monotonic() - started < 5
 
 
-async def test_a_judge_that_hangs_or_wants_to_be_asked_much_later_is_named_and_a_slow_one_once(
-    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sql_agent.reward.judges.client.PATIENCE_S", 1.0)
-    judge = judge_at(server, timeout_s=3)
+async def test_a_judge_that_hangs_is_named(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    judge = judge_at(server, timeout_s=1)
     server.default = GOOD
     await judge.grade(CASE)
     assert caplog.text == ""
-    for number, slow_s in enumerate((1.5, 1.2)):
-        server.script = [slow_s]
-        await judge.grade(case_of(number))
-    slow, answered = (record.getMessage() for record in caplog.records)
-    assert "has not answered a request for" in slow and answered.endswith("answers again.")
-    caplog.clear()
-    server.script = [5.0]
+    server.script = [3.0]
     await judge.grade(case_of(2))
     hangs, answered = (record.getMessage() for record in caplog.records)
-    assert "did not answer within 3 s" in hangs and answered.endswith("answers again.")
-    caplog.clear()
-    server.script, server.headers = [429], {"Retry-After": "1"}
-    await judge.grade(case_of(3))
-    later, answered = (record.getMessage() for record in caplog.records)
-    assert "is asked again then: RateLimitError" in later and answered.endswith("answers again.")
+    assert "did not answer within 1 s" in hangs and answered.endswith("answers again.")
 
 
 def case_of(number: int) -> JudgeCase:
