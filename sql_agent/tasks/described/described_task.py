@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
@@ -11,13 +12,13 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import Database, Naming, RequiredSchema, is_url
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.items import Words
-from sql_agent.schemas import Lang, Style
-from sql_agent.tasks.described.description import Column, Description, Table, read_description
+from sql_agent.schemas import Lang, Question, Style
+from sql_agent.tasks.described.description import WORDINGS, Column, Description, Table, read_description
 from sql_agent.tasks.described.generate import make_question_files
-from sql_agent.tasks.described.question_text import with_named_values
 from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.task import Task
 
+_SLOT = re.compile(r"\{[^{}]*\}")
 _MOST_CHARS = 6_000  # of the tables in a prompt; a longer text has the names of the columns only
 _COUNTERS = {"en": (), "zh": ("个", "种", "项", "条", "本", "位", "次")}
 
@@ -154,3 +155,33 @@ def _column(name: str, column: Column, table: Table) -> str:
     if column.kind == "list":
         said.append(f"a{column.separator.strip() or ','}b" if column.separator != "\n" else "one a line")
     return f"{name} {' '.join(said)}" if said else name
+
+
+def with_named_values(description: Description) -> Callable[[Question, Database], str]:
+    """Return a function that writes a question and, in a second line, the conditions that find the values it names.
+
+    An everyday word of `description.said` counts as the item that the word means. Words with which `description` asks
+    for a column name no value.
+    """
+    plain = "\n".join(_SLOT.sub("\n", text) for text in _texts(description)).casefold()
+    said = {other: item for item, others in description.said.items() for other in others if other not in plain}
+
+    def question_text(question: Question, database: Database) -> str:
+        asked = question.question
+        items = [item for other, item in said.items() if other in asked]
+        found = database.named_values("\n".join([asked, *items]))
+        shown = [str(value) for value in found if value.operator == "=" or value.value.strip("%") not in plain]
+        words = wordings(question.lang)
+        return f"{asked}\n{words['values']}{'; '.join(shown) or words['no_values']}"
+
+    return question_text
+
+
+def _texts(description: Description) -> Iterator[str]:
+    for table in description.tables.values():
+        yield from (table.label, table.plural, *table.unknown)
+        for column in table.columns.values():
+            yield from (column.label, column.plural, column.meaning)
+            yield from (text for key in WORDINGS for text in getattr(column, key))
+            yield from (text for texts in column.then.values() for text in texts)
+            yield from (text for part in column.parts.values() for text in part.ask)

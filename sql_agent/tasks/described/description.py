@@ -7,9 +7,9 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from sql_agent.database.schema import fold
 from sql_agent.errors import ConfigError
@@ -29,25 +29,28 @@ _HEAD = """\
 # links          "table.column" that refers to "table.column"; contains: the first is a text with names of the second
 # docs/any_database.md lists the further wordings that a person can add.
 """
-_SLOT = re.compile(r"\{([^{}]*)\}")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 Wordings = tuple[str, ...]
+# The lists of wordings that a column has.
+WORDINGS = ("ask", "ask_two", "ask_some", "confirm", "find", "find_two", "count", "any_of", "has", "lacks")
 
-# The slots of each list of wordings.
-_SLOTS: Mapping[str, tuple[str, ...]] = {
-    "ask": ("name",),
-    "ask_two": ("name", "other"),
-    "ask_some": ("name",),
-    "confirm": ("name", "value"),
-    "find": ("value",),
-    "find_two": ("value", "and_other"),
-    "count": ("value",),
-    "any_of": ("value",),
-    "has": ("value",),
-    "lacks": ("value",),
-}
+
+def _with(*slots: str) -> AfterValidator:
+    """Return a validator of wordings, of which each needs all `slots`."""
+
+    def checked(wordings: Wordings) -> Wordings:
+        for slot in slots:
+            if wrong := [text for text in wordings if f"{{{slot}}}" not in text]:
+                raise ValueError(f"a wording needs {{{slot}}}: {wrong[0]!r}")
+        return wordings
+
+    return AfterValidator(checked)
+
+
+_OfRow = Annotated[Wordings, _with("name")]
+_OfValue = Annotated[Wordings, _with("value")]
 
 
 class Part(Record):
@@ -57,7 +60,7 @@ class Part(Record):
     none of `words`.
     """
 
-    ask: Wordings = Field(min_length=1)
+    ask: _OfRow = Field(min_length=1)
     words: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
     label: str = ""
@@ -95,29 +98,23 @@ class Column(Record):
     unit: str = ""
     values: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
-    ask: Wordings = ()
-    ask_two: Wordings = ()
-    ask_some: Wordings = ()
-    confirm: Wordings = ()
-    find: Wordings = ()
-    find_two: Wordings = ()
-    count: Wordings = ()
-    any_of: Wordings = ()
-    then: dict[str, Wordings] = Field(default_factory=dict)
-    has: Wordings = ()
-    lacks: Wordings = ()
+    ask: _OfRow = ()
+    ask_two: Annotated[Wordings, _with("name", "other")] = ()
+    ask_some: _OfRow = ()
+    confirm: Annotated[Wordings, _with("name", "value")] = ()
+    find: _OfValue = ()
+    find_two: Annotated[Wordings, _with("value", "and_other")] = ()
+    count: _OfValue = ()
+    any_of: _OfValue = ()
+    then: dict[str, _OfValue] = Field(default_factory=dict)
+    has: _OfValue = ()
+    lacks: _OfValue = ()
     parts: dict[str, Part] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.kind == "list" and not self.separator:
             raise ValueError("a list needs a separator")
-        for key, slots in _SLOTS.items():
-            _check(getattr(self, key), key, slots)
-        for part in self.parts.values():
-            _check(part.ask, "ask", ("name",))
-        for wordings in self.then.values():
-            _check(wordings, "then", ("value",))
         return self
 
     @property
@@ -144,19 +141,14 @@ class Claim(Record):
     """
 
     columns: tuple[str, ...] = Field(min_length=1)
-    ask: Wordings = Field(min_length=1)
-    ask_not: Wordings = ()
+    ask: _OfRow = Field(min_length=1)
+    ask_not: _OfRow = ()
     about: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     yes: tuple[str, ...] = Field(min_length=1)
     no: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     silent: bool = False
-
-    @model_validator(mode="after")
-    def _asks_about_a_row(self) -> Self:
-        _check((*self.ask, *self.ask_not), "ask", ("name", "item") if self.about else ("name",))
-        return self
 
 
 class Table(Record):
@@ -175,7 +167,7 @@ class Table(Record):
     name: str | None = None
     beside: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    unknown: Wordings = ()
+    unknown: _OfRow = ()
     columns: dict[str, Column] = Field(min_length=1)
     claims: dict[str, Claim] = Field(default_factory=dict)
     other_names: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -187,7 +179,6 @@ class Table(Record):
         named = [self.name] if self.name is not None else []
         if missing := [name for name in (*named, *near, *claimed) if name not in self.columns]:
             raise ValueError(f"{missing[0]!r} is none of the columns")
-        _check(self.unknown, "unknown", ("name",))
         return self
 
 
@@ -201,13 +192,7 @@ class Link(Record):
     target: tuple[str, str]
     label: str
     contains: bool = False
-    ask: dict[str, Wordings] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _asks_about_a_row(self) -> Self:
-        for wordings in self.ask.values():
-            _check(wordings, "ask", ("name",))
-        return self
+    ask: dict[str, _OfRow] = Field(default_factory=dict)
 
 
 class Description(Record):
@@ -233,26 +218,6 @@ class Description(Record):
                 if table not in self.tables or column not in self.tables[table].columns:
                     raise ValueError(f"a link names {table}.{column}, which is not described")
         return self
-
-
-WORDINGS = tuple(_SLOTS)  # the lists of wordings that a column has
-
-
-def slots_of(key: str) -> tuple[str, ...]:
-    """Return the slots of each wording in a column's list `key`."""
-    return _SLOTS[key]
-
-
-def slots_in(wording: str) -> list[str]:
-    """Return the slots that a wording has, in order."""
-    return _SLOT.findall(wording)
-
-
-def _check(wordings: Wordings, key: str, slots: tuple[str, ...]) -> None:
-    """Raise ValueError for a wording without one of its slots."""
-    for slot in slots:
-        if wrong := [text for text in wordings if f"{{{slot}}}" not in text]:
-            raise ValueError(f"a wording of `{key}` needs {{{slot}}}: {wrong[0]!r}")
 
 
 def read_description(path: Path) -> Description:

@@ -6,11 +6,11 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from sql_agent.database.hints import suggested_statements
 from sql_agent.schemas import Cell, QueryAnswer
 from sql_agent.tasks.described.catalog import Catalog, Row
+from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 
@@ -48,17 +48,21 @@ class Detours:
             return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []
         if (row := draft.subject) is not None and draft.task_type in _ONE_CELL:
-            beside = partial(self._words_beside_a_name, draft, row, text)
-            ways = [partial(self._empty_column, draft, row), partial(self._other_table, row), beside]
+            ways = [
+                lambda: self._empty_column(draft, row),
+                lambda: self._other_table(row),
+                lambda: self._words_beside(draft, Comparison(row.name_column, "=", row.name), text),
+            ]
         elif len(draft.conditions) == 1 and draft.conditions[0].phrase in {"list", "text"}:
-            beside = partial(self._words_beside_a_value, draft, text)
-            ways = [partial(self._as_a_name, draft), partial(self._other_column, draft), beside]
+            condition = draft.conditions[0]
+            ways = [
+                lambda: self._as_a_name(draft, condition),
+                lambda: self._other_column(draft, condition),
+                lambda: self._words_beside(draft, Comparison(condition.column, "LIKE", condition.value), text),
+            ]
         self._chosen.shuffle(ways)
-        for way in ways:
-            found = way()
-            if found is not None and (route := self.after(draft, *found)) is not None:
-                return route
-        return None
+        found = filter(None, (way() for way in ways))
+        return next((route for each in found if (route := self.after(draft, *each)) is not None), None)
 
     def after(self, draft: Draft, first: Statement, needed: str) -> Route | None:
         """Return the route from a statement that finds nothing: by the statement that its hint says to try.
@@ -108,42 +112,28 @@ class Detours:
         where = (Comparison(tables[table].name or "", "=", row.name),)
         return Statement(table, (output,), where=where), row.table
 
-    def _words_beside_a_name(self, draft: Draft, row: Row, text: str) -> tuple[Statement, str] | None:
-        longer = self._with_words_beside(row.name, text)
-        if longer is None:
-            return None
-        return replace(draft.statement, where=(Comparison(row.name_column, "=", longer),)), row.name
-
-    def _as_a_name(self, draft: Draft) -> tuple[Statement, str] | None:
-        table, condition = draft.statement.table, draft.conditions[0]
-        name = self._catalog.table(table).name
+    def _as_a_name(self, draft: Draft, condition: Condition) -> tuple[Statement, str] | None:
+        name = self._catalog.table(draft.statement.table).name
         if name is None or name == condition.column:
             return None
         return replace(draft.statement, where=(Comparison(name, "=", condition.value),)), condition.column
 
-    def _other_column(self, draft: Draft) -> tuple[Statement, str] | None:
-        table, condition = draft.statement.table, draft.conditions[0]
-        near = self._catalog.column(table, condition.column).near
+    def _other_column(self, draft: Draft, condition: Condition) -> tuple[Statement, str] | None:
+        near = self._catalog.column(draft.statement.table, condition.column).near
         if not near:
             return None
         where = (Comparison(self._chosen.choice(near), "LIKE", condition.value),)
         return replace(draft.statement, where=where), condition.column
 
-    def _words_beside_a_value(self, draft: Draft, text: str) -> tuple[Statement, str] | None:
-        condition = draft.conditions[0]
-        longer = self._with_words_beside(condition.value, text)
-        if longer is None:
+    def _words_beside(self, draft: Draft, test: Comparison, text: str) -> tuple[Statement, str] | None:
+        """Return the statement whose test has words that are beside its value in a text, or None."""
+        value = str(test.value)
+        before, found, after = text.partition(value)
+        beside = (_near(before[::-1])[::-1] + value, value + _near(after)) if found else ()
+        longer = [each for each in map(str.strip, beside) if each != value]
+        if not longer:
             return None
-        return replace(draft.statement, where=(Comparison(condition.column, "LIKE", longer),)), condition.value
-
-    def _with_words_beside(self, name: str, text: str) -> str | None:
-        """Return a name with words that are beside it in a text, or None."""
-        start = text.find(name)
-        if start < 0:
-            return None
-        before, after = _near(text[:start][::-1])[::-1], _near(text[start + len(name) :])
-        longer = [each for each in map(str.strip, (before + name, name + after)) if each != name]
-        return self._chosen.choice(longer) if longer else None
+        return replace(draft.statement, where=(replace(test, value=self._chosen.choice(longer)),)), value
 
 
 def finds_nothing(answer: QueryAnswer) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sql_agent.schemas import Cell, Evidence
 from sql_agent.tasks.described.catalog import Catalog, Row
@@ -64,22 +64,41 @@ class Drafting:
         self._tables = catalog.description.tables
         self._words = catalog.words
 
-    def _about_row(
+    def _reading(
         self,
         task_type: str,
         wording: Wording,
-        row: Row,
-        columns: Sequence[str],
-        facts: Iterable[str],
+        statements: Sequence[Statement],
+        found: Sequence[Row],
+        facts: Iterable[str] | None = None,
         *,
-        enough: int | None = None,
+        also: Iterable[Row] = (),
         evidence: bool = True,
+        **more: Any,
     ) -> Draft:
-        where = (self._is(row),)
-        cells = tuple(item for column in columns for item in row.evidence(column)) if evidence else ()
-        statement = Statement(row.table, tuple(map(Output, columns)), where=where)
-        expected = (tuple(row.values[column] for column in columns),)
-        return Draft(task_type, wording, (statement,), expected, tuple(facts), cells, frozenset({row.key}), enough, row)
+        """Return a question whose last statement reads cells of the `found` rows; `also` are rows that it depends on.
+
+        The facts are by default the names of the rows. The evidence is the cells that are read, without the names
+        beside them. `more` are other fields of the draft.
+        """
+        columns = [output.column for output in statements[-1].outputs]
+        asked = [column for column in columns if len(columns) == 1 or column != found[0].name_column]
+        return Draft(
+            task_type,
+            wording,
+            tuple(statements),
+            tuple(tuple(row.values[column] for column in columns) for row in found),
+            tuple(row.name for row in found) if facts is None else tuple(facts),
+            tuple(item for row in found for column in asked for item in row.evidence(column)) if evidence else (),
+            frozenset(row.key for row in (*found, *also)),
+            **more,
+        )
+
+    def _about_row(
+        self, task_type: str, wording: Wording, row: Row, columns: Sequence[str], facts: Iterable[str], **more: Any
+    ) -> Draft:
+        statement = Statement(row.table, tuple(map(Output, columns)), where=(self._is(row),))
+        return self._reading(task_type, wording, [statement], [row], facts, subject=row, **more)
 
     @staticmethod
     def _is(row: Row, table: str = "") -> Comparison:
@@ -91,29 +110,16 @@ class Drafting:
         task_type: str,
         wording: Wording,
         table: str,
-        *,
-        conditions: tuple[Condition, ...],
-        tests: tuple[Comparison, ...],
         found: Sequence[Row],
+        tests: tuple[Comparison, ...],
+        *conditions: Condition,
         enough: int | None = None,
     ) -> Iterator[Draft]:
         """Yield a question for the names of the `found` rows, if each has one and they are few."""
-        name = self._tables[table].name
-        if name is None or not 0 < len(found) <= (MOST_ROWS if enough is None else MOST_COUNTED):
-            return
-        if not all(row.named for row in found):
-            return
-        yield Draft(
-            task_type,
-            wording,
-            (Statement(table, (Output(name),), where=tests),),
-            tuple((row.values[name],) for row in found),
-            tuple(row.name for row in found),
-            tuple(item for row in found for item in row.evidence(name)),
-            frozenset(row.key for row in found),
-            enough,
-            conditions=conditions,
-        )
+        name, most = self._tables[table].name, MOST_ROWS if enough is None else MOST_COUNTED
+        if name is not None and 0 < len(found) <= most and all(row.named for row in found):
+            statement = Statement(table, (Output(name),), where=tests)
+            yield self._reading(task_type, wording, [statement], found, enough=enough, conditions=conditions)
 
     def _by_name(self, rows: Sequence[Row], answers: Sequence[Sequence[str]]) -> tuple[str, ...]:
         """Return the facts of one row, or "name: facts" of each of several rows."""

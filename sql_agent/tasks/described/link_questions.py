@@ -43,8 +43,7 @@ class LinkQuestions(Drafting):
                 where=(Comparison(name, "=", row.values[name]),),
                 joins=self._joins(link),
             )
-            yield Draft("linked", wording, (statement,), ((target.values[column],),), tuple(facts),
-                        target.evidence(column), frozenset({row.key, target.key}), subject=row)  # fmt: skip
+            yield self._reading("linked", wording, [statement], [target], facts, also=[row], subject=row)
 
     def two_hops(self) -> Iterator[Draft]:
         """Yield questions for a column of the rows that a text of a named row names; the text is read first."""
@@ -61,16 +60,9 @@ class LinkQuestions(Drafting):
             names = (Output(targets[0].name_column),) if len(targets) > 1 else ()
             second = Statement(link.target[0], (*names, Output(column)), where=tuple(map(self._is, targets)),
                                any_test=len(targets) > 1)  # fmt: skip
-            yield Draft(
-                "two_hops",
-                self._say(self._either(link.ask.get(column, ()), "of_linked"), **slots),
-                (first, second),
-                tuple(tuple(target.values[output.column] for output in second.outputs) for target in targets),
-                self._by_name(targets, answers),
-                tuple(item for target in targets for item in target.evidence(column)),
-                frozenset({row.key, *(target.key for target in targets)}),
-                subject=row,
-            )
+            wording = self._say(self._either(link.ask.get(column, ()), "of_linked"), **slots)
+            facts = self._by_name(targets, answers)
+            yield self._reading("two_hops", wording, (first, second), targets, facts, also=[row], subject=row)
 
     def _pairs(self, *, contains: bool) -> list[tuple[Link, Row, tuple[Row, ...]]]:
         """Return the links with the rows that they link, in random order; only rows that a question can name refer."""
@@ -91,12 +83,10 @@ class LinkQuestions(Drafting):
             ranked = sorted(referring.items(), key=lambda item: -len(item[1]))
             output = Output(name, link.target[0])
             if len(ranked) > 2 and len(ranked[0][1]) > len(ranked[1][1]) and all(row.named for row in referring):
-                best = ranked[0][0]
-                expected = ((best.values[name],),)
                 statement = Statement(table, (output,), joins=joins, group_by=output, order_by=COUNT, descending=True,
                                       limit=1)  # fmt: skip
-                yield Draft("linked_rows", self._sentence("most_linked", **slots), (statement,),
-                            expected, (best.name,), best.evidence(name), frozenset({best.key}))  # fmt: skip
+                wording = self._sentence("most_linked", **slots)
+                yield self._reading("linked_rows", wording, [statement], [ranked[0][0]])
             for target, rows in self._shuffled(list(referring.items())):
                 if not target.named:
                     continue
@@ -105,15 +95,8 @@ class LinkQuestions(Drafting):
                 kind = "belonging" if slots["name"] != target.name else "linked"  # "order 17" says what it is
                 if own is not None and len(rows) <= MOST_ROWS and all(row.named for row in rows):
                     statement = Statement(table, (Output(own),), where=where, joins=joins)
-                    yield Draft(
-                        "linked_rows",
-                        self._sentence(f"{kind}_rows", **slots),
-                        (statement,),
-                        tuple((row.values[own],) for row in rows),
-                        tuple(row.name for row in rows),
-                        tuple(item for row in rows for item in row.evidence(own)),
-                        frozenset({target.key, *(row.key for row in rows)}),
-                    )
+                    wording = self._sentence(f"{kind}_rows", **slots)
+                    yield self._reading("linked_rows", wording, [statement], rows, also=[target])
                 wording = self._sentence(f"{kind}_count", **slots)
                 statement = Statement(table, (COUNT,), where=where, joins=joins)
                 counted = [(row, link.source[1]) for row in rows]

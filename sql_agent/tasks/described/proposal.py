@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
@@ -14,21 +15,22 @@ from sql_agent.questions.teacher import Entry, digest_of
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prompt_parts import render
 from sql_agent.schemas import Lang, Record, Usage
-from sql_agent.tasks.described.description import Column, Description, Kind, Table, Wordings, slots_in, slots_of
+from sql_agent.tasks.described.description import Column, Description, Kind, Table, Wordings
 from sql_agent.tasks.described.table_rows import DatabaseRows
 
 LEAST_TOKENS = 4000  # of a reply about a table of the most columns
 _MOST_COLUMNS = 10  # of one request; a wider table has several
 _MOST_VALUES, _MOST_CHARS = 5, 40  # of a column that the teacher sees, and of each of them
 _AGAIN = "That is not a JSON object of the form that was asked for. Reply with it and nothing else."
-# The kinds of columns that a wording or a word is for.
-_KINDS: Mapping[str, tuple[Kind, ...]] = {
-    "ask": ("list", "text", "number", "date", "category", "flag"),
-    "find": ("list", "category"),
-    "confirm": ("list", "category"),
-    "plural": ("list", "category"),
-    "unit": ("number",),
+# The kinds of columns that a word or a list of wordings is for, and the slots of such wordings.
+_KINDS: Mapping[str, tuple[tuple[Kind, ...], tuple[str, ...]]] = {
+    "ask": (("list", "text", "number", "date", "category", "flag"), ("name",)),
+    "find": (("list", "category"), ("value",)),
+    "confirm": (("list", "category"), ("name", "value")),
+    "plural": (("list", "category"), ()),
+    "unit": (("number",), ()),
 }
+_SLOT = re.compile(r"\{([^{}]*)\}")
 
 
 # The JSON schemas of these two, docstrings included, are part of the requests.
@@ -122,10 +124,10 @@ class _Merging(NamedTuple):
         """Return the column with what is proposed. Proposed ways to ask replace the plain ones, whose label is old."""
         words = {"label": proposal.label}
         lists = {}
-        for key, kinds in _KINDS.items():
+        for key, (kinds, slots) in _KINDS.items():
             value = getattr(proposal, key)
             if column.kind in kinds and isinstance(value, tuple):
-                lists[key] = self._wordings(value, slots_of(key))
+                lists[key] = self._wordings(value, slots)
             elif column.kind in kinds and value:
                 words[key] = value
             elif value:
@@ -137,7 +139,7 @@ class _Merging(NamedTuple):
         good = {}
         for key, word in words.items():
             text = " ".join(word.split())
-            problem = "empty" if not text else "braces in a label" if slots_in(text) else self._foreign(text)
+            problem = "empty" if not text else "braces in a label" if _SLOT.search(text) else self._foreign(text)
             if problem:
                 self.dropped[problem] += 1
             else:
@@ -151,7 +153,7 @@ class _Merging(NamedTuple):
             asked = reduce(lambda left, slot: left.replace(f"{{{slot}}}", ""), slots, text)
             if not text:
                 problem = "empty"
-            elif sorted(slots_in(text)) != sorted(slots) or "{" in asked or "}" in asked:
+            elif sorted(_SLOT.findall(text)) != sorted(slots) or "{" in asked or "}" in asked:
                 problem = "wrong slots"
             else:
                 problem = "wrong language" if language(asked) != self.lang else "twice" if text in good else ""

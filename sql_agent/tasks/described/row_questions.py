@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
 from sql_agent.tasks.described.catalog import Row
-from sql_agent.tasks.described.claims import decide, is_apart
 from sql_agent.tasks.described.description import Claim, Column
 from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.wording import Wording
 from sql_agent.tasks.described.words import is_person
 
+_SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # The sentence for each condition of which a question asks whether it is met.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
 _PARTS_SHARE = 0.7  # of the questions about a list with described parts
@@ -145,18 +146,15 @@ class RowQuestions(Drafting):
                     descending=True, limit=1,
                 )  # fmt: skip
                 wording = self._sentence("higher" if column.kind == "number" else "later", **slots)
-                yield Draft("comparison", wording, (statement,), ((best.values[named],),), (best.name,),
-                            best.evidence(named), frozenset({row.key, other.key}))  # fmt: skip
+                yield self._reading("comparison", wording, [statement], [best], also=(row, other))
                 continue
             answers = [self._catalog.answer(each, name) for each in (row, other)]
             if all(answers) and len({row.name.casefold(), other.name.casefold()}) == 2:
                 statement = Statement(row.table, (Output(named), Output(name)), where=both, any_test=True)
-                expected = tuple((each.values[named], each.values[name]) for each in (row, other))
                 plain = "both_lists" if column.kind == "list" else "both"
                 wording = self._say(self._either(column.ask_two, plain), **slots)
-                yield Draft("comparison", wording, (statement,), expected, self._by_name((row, other), answers),
-                             (*row.evidence(name), *other.evidence(name)),
-                            frozenset({row.key, other.key}))  # fmt: skip
+                facts = self._by_name((row, other), answers)
+                yield self._reading("comparison", wording, [statement], (row, other), facts)
 
     def unanswerable(self) -> Iterator[Draft]:
         """Yield questions for an empty cell, an unknown name, a column or a table that does not exist."""
@@ -252,3 +250,32 @@ class RowQuestions(Drafting):
 def _said(column: Column) -> str:
     """Return what a row has of a column: its materials, but its colour."""
     return column.labels if column.kind == "list" else column.label
+
+
+def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:
+    """Return whether cells, in lower case, say yes to a claim about `item`; None where they are unclear or empty."""
+    joined = "\n".join(texts)
+    if not joined.strip():
+        return None
+    if claim.about:
+        joined = "\n".join(part for part in _SENTENCE.split(joined) if any(fold(w) in part for w in claim.about[item]))
+    for word in sorted(claim.ignored, key=len, reverse=True):
+        joined = joined.replace(fold(word), " ")
+    longer = [fold(word) for word in claim.no if any(fold(each) in fold(word) for each in claim.yes)]
+    if any(word in joined for word in longer):  # "no prescription" is not "prescription"
+        return False
+    has_yes, has_no, is_unclear = (
+        any(fold(word) in joined for word in words) for words in (claim.yes, claim.no, claim.unclear)
+    )
+    if is_unclear or (has_yes and has_no):
+        return None
+    if has_yes:
+        return True
+    return False if has_no or claim.silent else None
+
+
+def is_apart(word: str, cell: str) -> bool:
+    """Return whether a word shares no two characters in a row with a cell; of an ASCII word, no word."""
+    folded = fold(word)
+    parts = folded.split() if word.isascii() else [folded[n : n + 2] for n in range(len(folded) - 1)]
+    return bool(parts) and not any(part in cell for part in parts)

@@ -32,10 +32,8 @@ class SearchQuestions(Drafting):
         for table, condition in self._conditions():
             found = self._catalog.meeting(table, condition, most=MOST_ROWS) if condition.phrase in phrases else []
             if found and len(found) < len(self._catalog.rows[table]):
-                yield from self._names(
-                    task_type, self._searched("find", "search", table, condition), table, conditions=(condition,),
-                    tests=condition.tests, found=found
-                )  # fmt: skip
+                wording = self._searched("find", "search", table, condition)
+                yield from self._names(task_type, wording, table, found, condition.tests, condition)
 
     def _searched(self, own: str, plain: str, table: str, condition: Condition) -> Wording:
         """Return a wording with one condition: the column's `own` wordings where a word is searched, and plain ones."""
@@ -58,26 +56,17 @@ class SearchQuestions(Drafting):
             if not all(answers):
                 continue
             statement = Statement(table, (Output(name), Output(column)), where=condition.tests)
-            yield Draft(
-                "search_column",
-                self._condition_wording(then[column], table, condition),
-                (statement,),
-                tuple((row.values[name], row.values[column]) for row in found),
-                self._by_name(found, answers),
-                tuple(item for row in found for item in row.evidence(column)),
-                frozenset(row.key for row in found),
-                conditions=(condition,),
-            )
+            wording = self._condition_wording(then[column], table, condition)
+            facts = self._by_name(found, answers)
+            yield self._reading("search_column", wording, [statement], found, facts, conditions=(condition,))
 
     def any_of(self) -> Iterator[Draft]:
         """Yield questions for any three of the rows that meet a condition."""
         for table, condition in self._conditions():
             found = self._catalog.meeting(table, condition, most=MOST_COUNTED)
             if len(found) >= 4:
-                yield from self._names(
-                    "any_of", self._searched("any_of", "any_of", table, condition), table, conditions=(condition,),
-                    tests=condition.tests, found=found, enough=3
-                )  # fmt: skip
+                wording = self._searched("any_of", "any_of", table, condition)
+                yield from self._names("any_of", wording, table, found, condition.tests, condition, enough=3)
 
     def two_conditions(self) -> Iterator[Draft]:
         """Yield questions that ask which rows meet two conditions."""
@@ -88,10 +77,8 @@ class SearchQuestions(Drafting):
                 alone = [self._catalog.matching(table, *each.tests) for each in (first, second)] if both else []
                 if both and len(both) < min(map(len, alone)):
                     wording = self._of_two("two", "do2", table, first, second)
-                    yield from self._names(
-                        "two_conditions", wording, table, conditions=(first, second),
-                        tests=(*first.tests, *second.tests), found=both
-                    )  # fmt: skip
+                    tests = (*first.tests, *second.tests)
+                    yield from self._names("two_conditions", wording, table, both, tests, first, second)
 
     def negation(self) -> Iterator[Draft]:
         """Yield questions that ask which rows meet one condition and not another."""
@@ -104,10 +91,8 @@ class SearchQuestions(Drafting):
             filled_cells = all(row.values[second.column] not in {None, ""} for row in found)
             if filled_cells and 0 < len(without) < len(found):
                 wording = self._of_two("negation", "dont2", table, first, second)
-                yield from self._names(
-                    "negation", wording, table, conditions=(first, second), tests=(*first.tests, *second.opposite),
-                    found=without
-                )  # fmt: skip
+                tests = (*first.tests, *second.opposite)
+                yield from self._names("negation", wording, table, without, tests, first, second)
 
     def _of_two(self, plain: str, slot: str, table: str, first: Condition, second: Condition) -> Wording:
         """Return a wording with two conditions; {and_other} says the phrase `slot` of the second one."""
@@ -199,12 +184,4 @@ class SearchQuestions(Drafting):
             where = (*where, Comparison(name, "IS NOT", None))
         statement = Statement(table, (Output(named),), where=where, order_by=Output(name), descending=descending,
                               limit=len(best))  # fmt: skip
-        yield Draft(
-            "superlative",
-            wording,
-            (statement,),
-            tuple((row.values[named],) for row in best),
-            tuple(row.name for row in best),
-            tuple(item for row in best for item in row.evidence(named)),
-            frozenset(row.key for row in best),
-        )
+        yield self._reading("superlative", wording, [statement], best)

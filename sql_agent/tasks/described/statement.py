@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
 from sql_agent.tasks.described.table_rows import DatabaseRows
 
 Operator = Literal["=", "<>", ">", ">=", "<", "<=", "LIKE", "NOT LIKE", "IS NOT", "IN", "NOT IN"]
+_HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+    **{"=": operator.eq, "<>": operator.ne},
+    **{">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le},
+}
 Function = Literal["COUNT", "AVG", "MIN", "MAX", "SUM"]
 
 
@@ -39,17 +44,12 @@ class Comparison:
     table: str = ""
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether `cell` passes, as the database decides; an empty cell passes no test."""
+        """Return whether `cell` passes, as the database decides; an empty cell passes no test. Not for LIKE."""
         if cell is None or self.operator == "IS NOT":
             return cell is not None
-        if self.operator in {"LIKE", "NOT LIKE"}:
-            return (fold(str(self.value)) in fold(str(cell))) == (self.operator == "LIKE")
-        if self.operator in {"=", "<>"}:
-            return (cell == self.value) == (self.operator == "=")
-        if isinstance(cell, str) != isinstance(self.value, str):
+        if self.operator not in {"=", "<>"} and isinstance(cell, str) != isinstance(self.value, str):
             return False
-        order = (cell > self.value) - (cell < self.value)  # type: ignore[operator]
-        return {">": order > 0, ">=": order >= 0, "<": order < 0, "<=": order <= 0}[self.operator]
+        return bool(_HOLDS[self.operator](cell, self.value))
 
 
 @dataclass(frozen=True)
@@ -92,61 +92,44 @@ class Statement:
 
     def sql(self, names: DatabaseRows) -> str:
         """Return the statement in the dialect of the database, with names quoted where they need it."""
-        return _Rendering(self, names).text()
+        written, dialect = names.written, names.dialect
 
+        def column(name: str, table: str = "") -> str:
+            """Return a column, with its table where two tables are read."""
+            if name == "*":
+                return name
+            return f"{written(table or self.table)}.{written(name)}" if self.joins else written(name)
 
-class _Rendering:
-    def __init__(self, statement: Statement, names: DatabaseRows) -> None:
-        self._statement, self._names = statement, names
+        def output(each: Output) -> str:
+            read = column(each.column, each.table)
+            return f"{each.function}({'DISTINCT ' if each.distinct else ''}{read})" if each.function else read
 
-    def text(self) -> str:
-        statement, written = self._statement, self._names.written
-        select = "SELECT DISTINCT" if statement.distinct else "SELECT"
-        parts = [f"{select} {', '.join(map(self._output, statement.outputs))} FROM {written(statement.table)}"]
-        for join in statement.joins:
-            own, other = self._column(join.to, join.of), self._column(join.column, join.table)
-            if join.contains:
-                pattern = self._names.dialect.joined("'%'", other, "'%'")
-                parts.append(f"JOIN {written(join.table)} ON {own} LIKE {pattern}")
-            else:
-                parts.append(f"JOIN {written(join.table)} ON {own} = {other}")
-        if statement.where:
-            parts.append(f"WHERE {(' OR ' if statement.any_test else ' AND ').join(map(self._test, statement.where))}")
-        if statement.group_by is not None:
-            parts.append(f"GROUP BY {self._output(statement.group_by)}")
-        if statement.more_than is not None:
-            parts.append(f"HAVING COUNT(*) > {statement.more_than}")
-        if statement.order_by is not None:
-            parts.append(f"ORDER BY {self._output(statement.order_by)}{' DESC' if statement.descending else ''}")
-        if statement.limit is not None:
-            parts.append(f"LIMIT {statement.limit}")
-        if statement.combined is not None:
-            operation, other_statement = statement.combined
-            parts.append(f"{operation} {other_statement.sql(self._names)}")
+        def literal(value: Cell | Statement) -> str:
+            if isinstance(value, Statement):
+                return f"({value.sql(names)})"
+            return dialect.text_literal(value) if isinstance(value, str) else "NULL" if value is None else str(value)
+
+        def test(each: Comparison) -> str:
+            value = f"%{each.value}%" if each.operator in {"LIKE", "NOT LIKE"} else each.value
+            return f"{column(each.column, each.table)} {each.operator} {literal(value)}"
+
+        select = "SELECT DISTINCT" if self.distinct else "SELECT"
+        parts = [f"{select} {', '.join(map(output, self.outputs))} FROM {written(self.table)}"]
+        for join in self.joins:
+            own, other = column(join.to, join.of), column(join.column, join.table)
+            equals = "LIKE " + dialect.joined("'%'", other, "'%'") if join.contains else f"= {other}"
+            parts.append(f"JOIN {written(join.table)} ON {own} {equals}")
+        if self.where:
+            parts.append(f"WHERE {(' OR ' if self.any_test else ' AND ').join(map(test, self.where))}")
+        if self.group_by is not None:
+            parts.append(f"GROUP BY {output(self.group_by)}")
+        if self.more_than is not None:
+            parts.append(f"HAVING COUNT(*) > {self.more_than}")
+        if self.order_by is not None:
+            parts.append(f"ORDER BY {output(self.order_by)}{' DESC' if self.descending else ''}")
+        if self.limit is not None:
+            parts.append(f"LIMIT {self.limit}")
+        if self.combined is not None:
+            operation, other_statement = self.combined
+            parts.append(f"{operation} {other_statement.sql(names)}")
         return " ".join(parts)
-
-    def _column(self, column: str, table: str = "") -> str:
-        """Return a column, with its table where two tables are read."""
-        if column == "*":
-            return "*"
-        name = self._names.written(column)
-        return f"{self._names.written(table or self._statement.table)}.{name}" if self._statement.joins else name
-
-    def _output(self, output: Output) -> str:
-        column = self._column(output.column, output.table)
-        if output.function is None:
-            return column
-        return f"{output.function}({'DISTINCT ' if output.distinct else ''}{column})"
-
-    def _test(self, test: Comparison) -> str:
-        column = self._column(test.column, test.table)
-        if test.operator in {"LIKE", "NOT LIKE"}:
-            return f"{column} {test.operator} {self._names.dialect.text_literal(f'%{test.value}%')}"
-        return f"{column} {test.operator} {self._literal(test.value)}"
-
-    def _literal(self, value: Cell | Statement) -> str:
-        if isinstance(value, Statement):
-            return f"({value.sql(self._names)})"
-        if value is None:
-            return "NULL"
-        return self._names.dialect.text_literal(value) if isinstance(value, str) else str(value)

@@ -19,9 +19,9 @@ from sql_agent.questions.rewrite_checks import TaskChecks
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.described import generate
+from sql_agent.tasks.described.described_task import with_named_values
 from sql_agent.tasks.described.description import Description, read_description, restricted
 from sql_agent.tasks.described.generate import Made
-from sql_agent.tasks.described.question_text import with_named_values
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA

@@ -80,7 +80,7 @@ def test_a_description_of_a_stranger_is_data(tmp_path: Path) -> None:
     [
         ('kind = "list"', "a list needs a separator"),
         ('kind = "colour"', "Input should be"),
-        ('kind = "text"\nask = ["What is it?"]', "a wording of `ask` needs {name}"),
+        ('kind = "text"\nask = ["What is it?"]', "ask: a wording needs {name}"),
         ('kind = "text"\ncode = "x"', "Extra inputs are not permitted"),
     ],
 )
