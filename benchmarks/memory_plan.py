@@ -32,8 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from sql_agent.config.settings import Settings  # noqa: E402
 from sql_agent.system.resources import gpu_memory  # noqa: E402
-from sql_agent.training.verl.memory import GB  # noqa: E402
-from sql_agent.training.verl.memory_plan import plan_memory  # noqa: E402
+from sql_agent.training.verl.memory import GB, plan_memory  # noqa: E402
 
 _SIZES_7B = {
     "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,

@@ -245,8 +245,7 @@ def check_packed_attention() -> Finding:
     """Compare our attention over two packed sequences that share a prefix with plain attention over each of them."""
     import torch
 
-    from sql_agent.training.policy.attention import packed_attention, share_prefixes
-    from sql_agent.training.policy.packing import pack
+    from sql_agent.training.policy.attention import pack, packed_attention, share_prefixes
 
     prefix = list(range(40))
     sequences = [prefix + [100 + n] * n for n in (30, 53)]

@@ -30,7 +30,7 @@ from sql_agent.runs.run_folder import (
 from sql_agent.runs.run_info import read_sessions
 from sql_agent.system.files import atomic_folder, copy_folder
 from sql_agent.tasks.task import load_task
-from sql_agent.training.serving.template_check import tool_format_of
+from sql_agent.training.serving.tool_format import tool_format_of
 from sql_agent.training.verl.config import verl_environment
 
 _LICENCE = re.compile(r"^license:\s*(\S+)", re.MULTILINE)
@@ -96,7 +96,7 @@ def _merge_shards(shards: Path, out: Path) -> None:
             f"verl could not merge {shards}: {last}",
             hint="install verl with `uv sync --extra gpu`; if it is installed, export another step",
         )
-    from sql_agent.training.verl.export import complete_model_folder  # noqa: PLC0415  slow to import
+    from sql_agent.training.policy.model import complete_model_folder  # noqa: PLC0415  slow to import
 
     run = next((folder for folder in shards.parents if is_run(folder)), None)
     complete_model_folder(out, settings_of_run(run, [], {}).agent if run else AgentSettings())

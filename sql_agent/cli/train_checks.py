@@ -13,9 +13,9 @@ from sql_agent.runs.trackers import check_trackers
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
 from sql_agent.system.servers import bind
-from sql_agent.training.policy.context import context_of
+from sql_agent.training.policy.model_config import context_of
 from sql_agent.training.verl import config as verl_config
-from sql_agent.training.verl.memory_plan import plan_memory, refuse
+from sql_agent.training.verl.memory import plan_memory, refuse
 
 _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
 _TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling

@@ -28,10 +28,10 @@ from sql_agent.runs.resume import settings_to_resume
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import DESCRIBED, Task, default_settings, given_source, load_task
 from sql_agent.training import local
-from sql_agent.training.serving.template_check import tool_format_of
+from sql_agent.training.serving.tool_format import tool_format_of
 from sql_agent.training.verl.config import defaults as verl_defaults
 from sql_agent.training.verl.config import trains_on_npu
-from sql_agent.training.verl.memory_plan import plan_memory
+from sql_agent.training.verl.memory import plan_memory
 
 CI_STEPS = 20
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")

@@ -19,11 +19,9 @@ from sql_agent.system.files import timestamped_folder
 from sql_agent.system.process import slow_imports
 from sql_agent.system.resources import available_memory, shown_size
 from sql_agent.training.duration import Duration, estimate
-from sql_agent.training.policy.context import config_of
-from sql_agent.training.policy.shape import Shape
+from sql_agent.training.policy.model_config import Shape, config_of
 from sql_agent.training.verl import config as verl_config
-from sql_agent.training.verl.memory import GB, MemoryPlan
-from sql_agent.training.verl.memory_plan import plan_memory, refuse
+from sql_agent.training.verl.memory import GB, MemoryPlan, plan_memory, refuse
 
 TRACED_QUESTIONS = 10
 _VALUE_CHARS = 200  # of an attribute of a span
@@ -112,7 +110,7 @@ def show_trace(plan: Plan, ui: Ui) -> None:
     asked = f"{remote.model} at {remote.base_url}" if remote else describe_local(settings)
     ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
     with slow_imports():
-        from sql_agent.training.dev import trace_rollouts  # noqa: PLC0415  slow to import
+        from sql_agent.training.run import trace_rollouts  # noqa: PLC0415  slow to import
 
     with plan.task.databases(settings) as databases:
         model = served(ChosenModel(asked, settings, remote), databases, ui)

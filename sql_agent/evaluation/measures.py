@@ -29,20 +29,12 @@ class Figure(Record):
     count: int
 
 
-class Totals(Record):
-    """The total tokens and costs of a group of rollouts, for the agent's model and for the judge."""
-
-    model: Usage = Usage()
-    judge: Usage = Usage()
-
-
 class Group(Record):
     """The figures of a group of questions, keyed by name. `questions` counts graded, `dropped` ungraded questions."""
 
     questions: int
     dropped: int
     figures: dict[str, Figure]
-    totals: Totals
 
 
 class SetResult(Record):
@@ -255,11 +247,7 @@ def _measure(
     for name, measure in (reliable | ANSWER_MEASURES | WORK_MEASURES).items():
         if values := [float(value) for record in graded if (value := measure.value(record, readers)) is not None]:
             figures[name] = _figure(values, measure, seed)
-    totals = Totals(
-        model=sum((record.usage for record in records), Usage()),
-        judge=sum((record.judge_usage for record in records), Usage()),
-    )
-    return Group(questions=len(graded), dropped=len(records) - len(graded), figures=figures, totals=totals)
+    return Group(questions=len(graded), dropped=len(records) - len(graded), figures=figures)
 
 
 def _figure(values: Sequence[float], measure: Measure, seed: int) -> Figure:

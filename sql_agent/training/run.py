@@ -6,16 +6,22 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a forked process lacks the tokenizer's threads
 
 import agentlightning as agl
 
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
+from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.processes import RunProcesses
+from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import RunRole, StoreAddress
+from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.runner_role import RunnerRole
+from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import open_store, watched_store
@@ -31,6 +37,8 @@ from sql_agent.training.local.grpo import LocalGrpo
 from sql_agent.training.verl.grpo import VerlGrpo
 
 _CANCEL_TIMEOUT_S = 3.0
+_SERVED_AS = "policy"
+TracedRollout = tuple[FinishedRollout, list[agl.Span]]
 
 
 def run_algorithm(
@@ -131,3 +139,55 @@ async def opened_store(
     own, token = RunStore(), new_token()
     async with served_store(own, token=token) as url:
         yield own, StoreAddress(url, token)
+
+
+def trace_rollouts(
+    settings: Settings,
+    questions: Sequence[Question],
+    model: AbstractContextManager[ModelEndpoint],
+    folder: Path,
+    ui: Ui,
+    *,
+    with_token_ids: bool,
+) -> list[TracedRollout]:
+    """Run one validation rollout for each question, and return each rollout with its spans sorted by sequence id.
+
+    The context `model` is entered after the supervisor process was forked, because `model` may import torch, and a
+    process with torch must not be forked. With `with_token_ids` the proxy requests token ids, which only our policy
+    server can return. The proxy's log is proxy.log in `folder`. Raises TrainingError when a process does not start.
+    """
+    install_event_loop()
+    processes = RunProcesses(settings, n_proxies=1)
+
+    async def trace(endpoint: ModelEndpoint) -> list[TracedRollout]:
+        async with opened_store(settings, RunRole("both", None), processes, ui.say) as (store, address):
+            processes.start_runners(address)
+            served = ServedModel(
+                _SERVED_AS, endpoint.base_url, endpoint.model, endpoint.api_key, has_token_ids=with_token_ids
+            )
+            (proxy,) = await processes.start_proxies(address, [served], [folder / "proxy.log"])
+            route = agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS, api_key=processes.proxy_token)
+            resources = await store.add_resources(route_resources(route, sent_settings(settings, "dev")))
+            scheduler = RolloutScheduler(
+                store,
+                TokenIdAdapter(),
+                [resources.resources_id],
+                timeout_s=settings.runner.rollout_timeout_s,
+                train_roles=settings.agent.train_roles,
+            )
+            watch = asyncio.create_task(scheduler.watch())
+            try:
+                with ui.status(f"Asking {len(questions)} questions"):
+                    requests = [RolloutRequest(question, "val", 0, question.id) for question in questions]
+                    rollouts = await asyncio.gather(*map(scheduler.run, requests))
+                spans = [await store.spans_of(rollout.rollout_id) for rollout in rollouts]
+            finally:
+                watch.cancel()
+        in_order = [sorted(of_rollout, key=lambda span: span.sequence_id) for of_rollout in spans]
+        return list(zip(rollouts, in_order, strict=True))
+
+    try:
+        with model as endpoint:
+            return asyncio.run(trace(endpoint))
+    finally:
+        processes.stop()

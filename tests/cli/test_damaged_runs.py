@@ -12,7 +12,7 @@ from sql_agent.__main__ import main
 from sql_agent.cli.train import parse_arguments
 from sql_agent.cli.train_plan import plan_settings
 from sql_agent.runs.run_log import RunLog
-from sql_agent.training.local.checkpoint import save_checkpoint
+from sql_agent.training.local.trainer import save_checkpoint
 from sql_agent.training.policy.model import load_policy
 from tests.support.small_run import make_run
 from tests.support.tiny_training import tiny_training

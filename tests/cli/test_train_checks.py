@@ -13,7 +13,7 @@ from sql_agent.cli.model_choice import count_parameters
 from sql_agent.cli.train_checks import check_settings
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, ModelError
-from sql_agent.training.policy.context import context_of
+from sql_agent.training.policy.model_config import context_of
 from sql_agent.training.verl.config import verl_options
 
 

@@ -25,7 +25,7 @@ from sql_agent.system.process import slow_imports
 ROOT = Path(__file__).resolve().parents[2]
 _IMPORTED = (
     "sql_agent.cli.train",
-    "sql_agent.training.dev",
+    "sql_agent.training.run",
     "sql_agent.training.local.policy_service",
     "sql_agent.training.local.trainer",
     "sql_agent.training.run",

@@ -16,7 +16,6 @@ import torch
 
 from sql_agent.config.settings import Settings
 from sql_agent.rollouts.trajectory import TokenSequence
-from sql_agent.training.local.grpo_loss import clipped_loss, kl_penalty
 from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy
 
@@ -181,3 +180,39 @@ def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[lis
     members = list(groups.values())
     count = min(parts, len(members))
     return [[r for group in members[i::count] for r in group] for i in range(count)]
+
+
+def clipped_loss(
+    new: torch.Tensor,
+    old: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    tokens: float,
+) -> tuple[torch.Tensor, float]:
+    """Return the clipped policy-gradient loss and the number of clipped tokens.
+
+    The loss is the sum over the sampled tokens of a micro-batch, divided by `tokens`. All micro-batches of a minibatch
+    have the same `tokens`, so that their losses add up to the loss of the minibatch. `new` and `old` are natural
+    log-probabilities of shape (rows, length), `advantages` has shape (rows,), and `mask` (rows, length) is 1.0 on
+    sampled tokens. The ratio exp(new - old) is clipped to [1 - clip_low, 1 + clip_high] (Yu et al. 2025,
+    arXiv:2503.14476, eq. 10).
+    """
+    ratio = torch.exp((new - old) * mask)
+    weight = advantages[:, None]
+    free, clipped = ratio * weight, ratio.clamp(1 - clip_low, 1 + clip_high) * weight
+    loss = -(torch.minimum(free, clipped) * mask).sum() / tokens
+    return loss, float(((clipped < free) * mask).sum())
+
+
+def kl_penalty(new: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor, *, tokens: float) -> torch.Tensor:
+    """Return an estimate of KL(policy || reference) in nats, summed over the sampled tokens and divided by `tokens`.
+
+    The estimate exp(d) - d - 1 of each token, with d = reference - new, is unbiased and never negative (Shao et al.
+    2024, arXiv:2402.03300, eq. 4). `new` and `reference` are natural log-probabilities of shape (rows, length). `mask`
+    (rows, length) is 1.0 on sampled tokens.
+    """
+    difference = (reference - new) * mask
+    return ((torch.exp(difference) - difference - 1) * mask).sum() / tokens

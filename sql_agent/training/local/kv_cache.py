@@ -98,35 +98,26 @@ class RowCache:
     """Key-value cache of a batch without left padding; `lengths` has the number of cached tokens of each row.
 
     The DynamicCache of transformers copies all keys and values for each new token, and pads and copies all rows
-    whenever a row is added or removed. With 64 rows these copies took most of the time. This cache writes a new token
-    in place, and moves the last row to the index of a removed row. Column 0 of a row follows the shared `prefix`, which
-    is stored once and is not counted in `lengths`. A row can also begin without the prefix.
+    whenever a row is added or removed. With 64 rows these copies took most of the time. This cache writes new tokens in
+    place, and moves the last row to the index of a removed row. Column 0 of a row follows the shared `prefix`, which is
+    stored once and is not counted in `lengths`. A row can also begin without the prefix.
     """
 
-    def __init__(self, prefix: Layers | None = None) -> None:
+    def __init__(self, layers: int, prefix: Layers | None = None) -> None:
         self.prefix = prefix
         self.lengths: list[int] = []
         self._has_prefix: list[bool] = []
-        self._cache: Any = None
+        self._cache = DynamicCache()
+        self._cache.layers = [_RowLayer() for _ in range(layers)]
 
-    def add(self, prefilled: Any, spans: Sequence[Sequence[tuple[int, int]]], *, has_prefix: bool) -> None:
-        """Append the rows of the DynamicCache `prefilled` without their padding.
-
-        The ranges of columns `spans[i]`, pairs (start, end), are the tokens of row i. `has_prefix` says whether the
-        shared prefix comes before these rows.
-        """
-        first = len(self.lengths)
-        self.lengths += [sum(end - start for start, end in row) for row in spans]
-        self._has_prefix += [has_prefix] * len(spans)
-        self._reserve(prefilled, max(self.lengths[first:]))
-        for layer, source in zip(self._cache.layers, prefilled.layers, strict=True):
-            for index, row in enumerate(spans):
-                column = 0
-                for start, end in row:
-                    place = slice(column, column + end - start)
-                    layer.keys[first + index, :, place] = source.keys[index, :, start:end]
-                    layer.values[first + index, :, place] = source.values[index, :, start:end]
-                    column = place.stop
+    def add(self, start: Layers | None, *, has_prefix: bool) -> None:
+        """Append a row with the keys and values `start`, after the shared prefix if `has_prefix`."""
+        row, length = len(self.lengths), token_count(start)
+        self.lengths.append(length)
+        self._has_prefix.append(has_prefix)
+        for layer, (keys, values) in zip(self._cache.layers, start or (), strict=False):
+            layer.reserve(row + 1, length, keys[None])
+            layer.keys[row, :, :length], layer.values[row, :, :length] = keys, values
 
     def copy_of(self, row: int) -> Layers | None:
         """Return a copy of the keys and values of `row` after the prefix; None for a row that lacks the prefix."""
@@ -149,25 +140,27 @@ class RowCache:
                 layer.keys[row, :, :length] = layer.keys[last, :, :length]
                 layer.values[row, :, :length] = layer.values[last, :, :length]
 
-    def extend(self) -> dict[str, Any]:
-        """Make room for one more token in each row; return the model's arguments for a forward pass on these tokens."""
-        columns = torch.tensor(self.lengths)
-        self.lengths = [length + 1 for length in self.lengths]
-        self._reserve(self._cache, max(self.lengths))
-        width = max(self.lengths)
-        for layer in self._cache.layers:
-            layer.columns, layer.width = columns, width
-        visible = torch.arange(width) <= columns[:, None, None]
-        return pass_arguments(self._cache, self.prefix, torch.tensor(self._has_prefix), columns[:, None], visible)
+    def extend(self, first: int, new: Sequence[int]) -> dict[str, Any]:
+        """Make room for `new` tokens in each row from `first` on; return the model's arguments for a pass.
 
-    def _reserve(self, like: Any, columns: int) -> None:
-        """Enlarge the buffers to all rows and at least `columns` columns, with heads and dtype as in `like`."""
-        rows, columns = len(self.lengths), -(-columns // _BLOCK) * _BLOCK
-        if self._cache is None:
-            self._cache = DynamicCache()
-            self._cache.layers = [_RowLayer() for _ in like.layers]
-        for layer, source in zip(self._cache.layers, like.layers, strict=True):
-            layer.reserve(rows, columns, source.keys)
+        The tokens of a pass are padded on the right to the longest of `new`, where causal attention lets no real token
+        attend to the padding. Later tokens overwrite the padding's keys and values.
+        """
+        columns = torch.tensor(self.lengths[first:])[:, None] + torch.arange(max(new))
+        self.lengths[first:] = [length + more for length, more in zip(self.lengths[first:], new, strict=True)]
+        width = int(columns.max()) + 1
+        for layer in self._cache.layers:
+            layer.first, layer.columns, layer.width = first, columns, width
+        has_prefix = torch.tensor(self._has_prefix[first:])[:, None]
+        common = token_count(self.prefix)
+        of_prefix = has_prefix[:, :, None].expand(*columns.shape, common)
+        visible = torch.arange(width) <= columns[:, :, None]
+        return {
+            "attention_mask": torch.cat([of_prefix, visible], dim=-1)[:, None],
+            "position_ids": columns + common * has_prefix,
+            "past_key_values": self._cache,
+            "use_cache": True,
+        } | ({"prefix": self.prefix} if self.prefix else {})
 
 
 def token_count(layers: Layers | None) -> int:
@@ -175,68 +168,36 @@ def token_count(layers: Layers | None) -> int:
     return 0 if layers is None else layers[0][0].shape[1]
 
 
-def padded_cache(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
-    """Return a DynamicCache with a row for each of `starts`, padded on the right, and the length of each row.
-
-    A row is empty where `starts` has None.
-    """
-    lengths = torch.tensor(list(map(token_count, starts)))
-    cache = DynamicCache()
-    known = next((start for start in starts if start is not None), None)
-    for number, (like, _) in enumerate(known or ()):
-        shape = (len(starts), like.shape[0], int(lengths.max()), like.shape[2])
-        keys, values = like.new_zeros(shape), like.new_zeros(shape)
-        for row, start in enumerate(starts):
-            if start is not None:
-                keys[row, :, : lengths[row]], values[row, :, : lengths[row]] = start[number]
-        cache.update(keys, values, number)
-    return cache, lengths
-
-
-def pass_arguments(
-    cache: Any, prefix: Layers | None, has_prefix: torch.Tensor, columns: torch.Tensor, visible: torch.Tensor
-) -> dict[str, Any]:
-    """Return the model's arguments for a forward pass on new tokens at the `columns` (rows, tokens) of their rows.
-
-    `has_prefix` (rows,) is true for rows that begin with `prefix`. `cache` has the earlier tokens after the prefix.
-    `visible` (rows, tokens, cached and new columns) is true where a token may attend.
-    """
-    common = prefix[0][0].shape[1] if prefix else 0
-    of_prefix = has_prefix[:, None, None].expand(*columns.shape, common)
-    return {
-        "attention_mask": torch.cat([of_prefix, visible], dim=-1)[:, None],
-        "position_ids": columns + common * has_prefix[:, None],
-        "past_key_values": cache,
-        "use_cache": True,
-    } | ({"prefix": prefix} if prefix else {})
-
-
 class _RowLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's buffers (rows, heads, columns, head size); `update` writes one new token of each row.
+    """One layer's buffers (rows, heads, columns, head size); `update` writes new tokens of the rows from `first` on.
 
-    `columns` (rows,) are the columns of the new tokens, and `width` is the number of used columns.
+    `columns` (rows, tokens) are the columns of the new tokens, and `width` is the number of columns that are read.
     """
 
     keys: torch.Tensor | None
     values: torch.Tensor | None
+    first: int
     columns: torch.Tensor
     width: int
 
     def reserve(self, rows: int, columns: int, like: torch.Tensor) -> None:
-        self.keys = _grown(self.keys, rows, columns, like)
-        self.values = _grown(self.values, rows, columns, like)
+        """Enlarge the buffers to at least `rows` rows and `columns` columns, with heads and dtype of `like`."""
+        columns = -(-columns // _BLOCK) * _BLOCK
+        self.keys, self.values = _grown(self.keys, rows, columns, like), _grown(self.values, rows, columns, like)
         self.is_initialized = True
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write one token of each row, and return the keys and values (rows, heads, width, head size) of all rows."""
+        """Write the new tokens, and return the keys and values (rows, heads, width, head size) of their rows."""
+        end = self.first + len(key_states)
+        self.reserve(end, self.width, key_states)
         if self.keys is None or self.values is None:
-            raise RuntimeError("call reserve before update")
-        rows = torch.arange(len(key_states))
-        self.keys[rows, :, self.columns] = key_states[:, :, 0]
-        self.values[rows, :, self.columns] = value_states[:, :, 0]
-        return self.keys[: len(rows), :, : self.width], self.values[: len(rows), :, : self.width]
+            raise RuntimeError("the buffers are missing after `reserve`")
+        rows = torch.arange(self.first, end)[:, None]
+        self.keys[rows, :, self.columns] = key_states.transpose(1, 2)
+        self.values[rows, :, self.columns] = value_states.transpose(1, 2)
+        return self.keys[self.first : end, :, : self.width], self.values[self.first : end, :, : self.width]
 
 
 def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
@@ -244,8 +205,7 @@ def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Ten
     old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
     if buffer is not None and rows <= old_rows and columns <= old_columns:
         return buffer
-    # The new buffer is filled with zeros, because a masked column has the weight 0, and 0 times an uninitialised value
-    # can be NaN.
+    # Zeros, because a masked column has the weight 0, and 0 times an uninitialised value can be NaN.
     grown = like.new_zeros(max(rows, old_rows), like.shape[1], max(columns, old_columns), like.shape[3])
     if buffer is not None:
         grown[:old_rows, :, :old_columns] = buffer

@@ -27,24 +27,33 @@ _Job = tuple[Request, "Future[Generation]"]
 
 
 class PolicyService:
-    """Serves `policy` on `server` from construction until `close`; `tool_format` is the form of its tool calls.
+    """Serves `policy` on `server` from construction until `close`, and is the server's engine.
+
+    One thread samples the turns of all requests in batches. Up to 96 turns are sampled together, and new requests join
+    the batch between two tokens (continuous batching). An idle service starts when it has 96 requests or no further
+    request has arrived for 0.15 s.
 
     With `bf16`, turns are sampled from a bf16 copy of the policy, which is nearly twice as fast. The copy's
     log-probabilities differ by up to 0.3 nats from those of the fp32 weights, so the service does not return them, and
-    the policy update computes log-probabilities itself.
+    the policy update computes log-probabilities itself. `tool_format` is the form of the policy's tool calls.
     """
 
     def __init__(self, policy: Policy, settings: Settings, server: ServerThread, *, bf16: bool) -> None:
         self.base_url, self.api_key = server.base_url, server.api_key
+        self.max_context = settings.local.max_context
         self._policy = policy
         self._serving = _bf16_copy(policy) if bf16 else policy
         self._sampler = Sampler(self._serving, seed=settings.seed)
-        self._batcher = Batcher(self._sampler, settings.local.max_context)
+        self._lock = threading.Lock()  # held while turns are sampled
+        self._jobs: queue.Queue[_Job | None] = queue.Queue()
+        self._futures: dict[int, Future[Generation]] = {}
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, daemon=True, name="policy-sampler")
+        self._thread.start()
         encoder = ChatEncoder(policy.tokenizer, policy.end_id, settings.agent.tool_format)
         self.tool_format = encoder.tool_format
-        app = build_app(encoder, self._batcher, thought_tokens=settings.agent.thought_tokens)
         self._server = server
-        self._server.start(app)
+        self._server.start(build_app(encoder, self, thought_tokens=settings.agent.thought_tokens))
 
     @contextmanager
     def weights_locked(self) -> Iterator[None]:
@@ -52,7 +61,7 @@ class PolicyService:
 
         When the context ends, the bf16 copy gets the new weights, and the cached keys and values are removed.
         """
-        with self._batcher.lock:
+        with self._lock:
             yield
             if self._serving is not self._policy:
                 self._serving.model.load_state_dict(self._policy.model.state_dict())
@@ -62,37 +71,13 @@ class PolicyService:
     def serving(self, other: Policy) -> Iterator[None]:
         """Inside the context, sample from `other`, which has the same tokenizer."""
         serving = other if self._serving is self._policy else _bf16_copy(other)
-        with self._batcher.lock:
+        with self._lock:
             self._sampler.use(serving)
         try:
             yield
         finally:
-            with self._batcher.lock:
+            with self._lock:
                 self._sampler.use(self._serving)
-
-    def close(self) -> None:
-        """Stop serving and free the port."""
-        self._server.stop()
-        self._batcher.close()
-
-
-class Batcher:
-    """The server's engine: samples the turns of all requests in batches, in the only thread that runs the model.
-
-    Up to 96 turns are sampled together, and new requests join the batch between two tokens (continuous batching). An
-    idle batcher starts when it has 96 requests or no further request has arrived for 0.15 s. The batcher locks `lock`
-    while turns are sampled. To change the weights, lock `lock` too.
-    """
-
-    def __init__(self, sampler: Sampler, max_context: int) -> None:
-        self.lock = threading.Lock()
-        self.max_context = max_context
-        self._sampler = sampler
-        self._jobs: queue.Queue[_Job | None] = queue.Queue()
-        self._futures: dict[int, Future[Generation]] = {}
-        self._closing = False
-        self._thread = threading.Thread(target=self._work, daemon=True, name="policy-batcher")
-        self._thread.start()
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
         """Sample one turn, see `Engine.generate`; `conversation` is not used."""
@@ -106,14 +91,15 @@ class Batcher:
             raise
 
     def close(self) -> None:
-        """End the thread after the turns that are being sampled; wait up to 60 s for its end."""
+        """Stop serving, free the port, and wait up to 60 s for the turns that are being sampled."""
+        self._server.stop()
         self._jobs.put(None)
         self._thread.join(timeout=_JOIN_S)
 
     def _work(self) -> None:
         while not self._closing and (first := self._jobs.get()) is not None:
             if _is_wanted(first):
-                with self.lock:
+                with self._lock:
                     self._sample_until_idle(first)
 
     def _sample_until_idle(self, first: _Job) -> None:

@@ -8,16 +8,7 @@ from typing import Literal
 
 import torch
 
-from sql_agent.training.local.kv_cache import (
-    ATTENTION,
-    SHARING,
-    Layers,
-    RowCache,
-    TurnCache,
-    padded_cache,
-    pass_arguments,
-    token_count,
-)
+from sql_agent.training.local.kv_cache import ATTENTION, SHARING, Layers, RowCache, TurnCache, token_count
 from sql_agent.training.policy.forward import common_prefix, prefix_cache
 from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.server import Generation
@@ -44,7 +35,6 @@ class Sampler:
         self._generator = torch.Generator().manual_seed(seed)
         self._prefix: tuple[int, ...] = ()
         self._rows: list[Request] = []  # in the order of the rows of `_cache`
-        self._cache = RowCache()
         self._turns = TurnCache()
         self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
         self.use(policy)
@@ -52,6 +42,7 @@ class Sampler:
     def use(self, policy: Policy) -> None:
         """Sample from `policy` from now on; no row may be active."""
         self._policy = policy
+        self._layers = policy.model.config.get_text_config().num_hidden_layers
         if policy.model.config.model_type in SHARING:
             policy.model.set_attn_implementation(ATTENTION)
         self.weights_changed()
@@ -63,12 +54,12 @@ class Sampler:
 
     def weights_changed(self) -> None:
         """Remove all cached keys and values, because the weights have changed; no row may be active."""
-        self._cache = RowCache()
+        self._cache = RowCache(self._layers)
         self._turns.clear()
 
     def abandon(self) -> None:
         """Remove all rows after an error; the shared prefix stays cached."""
-        self._rows, self._cache = [], RowCache(self._cache.prefix)
+        self._rows, self._cache = [], RowCache(self._layers, self._cache.prefix)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def admit(self, requests: Sequence[Request]) -> None:
@@ -92,24 +83,12 @@ class Sampler:
         A tail is the part of a prompt that is not cached. A tail follows the common prefix of `shared` tokens and the
         prompt's keys and values in `starts`.
         """
-        cache, known = padded_cache(starts)
-        lengths = torch.tensor([len(t) for t in tails])
-        width, before = int(lengths.max()), int(known.max())
-        # Padding is on the right, where causal attention lets no real token attend to it.
-        ids = torch.tensor([list(t) + [self._policy.end_id] * (width - len(t)) for t in tails])
-        columns = known[:, None] + torch.arange(width)
-        of_start = (torch.arange(before) < known[:, None])[:, None].expand(-1, width, -1)
-        of_tail = torch.ones(width, width, dtype=torch.bool).tril().expand(len(tails), -1, -1)
-        visible = torch.cat([of_start, of_tail], dim=-1)
-        out = self._policy.model.model(
-            input_ids=ids,
-            **pass_arguments(cache, self._cache.prefix, torch.full(lengths.shape, shared > 0), columns, visible),
-        )
-        ends = zip(known.tolist(), lengths.tolist(), strict=True)
-        self._cache.add(
-            out.past_key_values, [[(0, n), (before, before + length)] for n, length in ends], has_prefix=shared > 0
-        )
-        logits = self._next_logits(out.last_hidden_state[torch.arange(len(tails)), lengths - 1])
+        lengths = [len(tail) for tail in tails]
+        for start in starts:
+            self._cache.add(start, has_prefix=shared > 0)
+        ids = torch.tensor([list(t) + [self._policy.end_id] * (max(lengths) - len(t)) for t in tails])
+        out = self._policy.model.model(input_ids=ids, **self._cache.extend(len(self._rows), lengths))
+        logits = self._next_logits(out.last_hidden_state[torch.arange(len(tails)), torch.tensor(lengths) - 1])
         self._logits = torch.cat([self._logits, logits]) if self._rows else logits
         self._rows += requests
 
@@ -135,7 +114,7 @@ class Sampler:
         if self._rows:
             self._advance()
         else:
-            self._cache = RowCache(self._cache.prefix)
+            self._cache = RowCache(self._layers, self._cache.prefix)
         return ended
 
     def sample(self, batch: Sequence[Request]) -> list[Generation]:
@@ -149,9 +128,8 @@ class Sampler:
     def _advance(self) -> None:
         """Run the last token of each row through the model to compute the logits of the next token."""
         last = torch.tensor([[row.sampled[-1]] for row in self._rows])
-        self._logits = self._next_logits(
-            self._policy.model.model(input_ids=last, **self._cache.extend()).last_hidden_state[:, 0]
-        )
+        out = self._policy.model.model(input_ids=last, **self._cache.extend(0, [1] * len(last)))
+        self._logits = self._next_logits(out.last_hidden_state[:, 0])
 
     def _next_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the next token's logits (rows, vocabulary) for the last hidden states `hidden` (rows, width).
@@ -172,10 +150,10 @@ class Sampler:
             length = common_prefix(prompts)
             if self._rows or len(prompts) < 2 or length < _MIN_SHARED:
                 return 0
-            self._prefix, self._cache = prompts[0][:length], RowCache()
+            self._prefix, self._cache = prompts[0][:length], RowCache(self._layers)
             self._turns.clear()
         if self._cache.prefix is None and not self._rows:
-            self._cache = RowCache(self._prefix_cache())
+            self._cache = RowCache(self._layers, self._prefix_cache())
         return len(self._prefix) if self._cache.prefix is not None else 0
 
     def _prefix_cache(self) -> Layers | None:

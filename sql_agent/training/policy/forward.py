@@ -14,8 +14,7 @@ from transformers.cache_utils import DynamicLayer
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.training.policy.attention import NAME as PACKED
-from sql_agent.training.policy.attention import share_prefixes
-from sql_agent.training.policy.packing import Packing, pack
+from sql_agent.training.policy.attention import Packing, pack, share_prefixes
 
 _MIN_SHARED = 16  # tokens; for a shorter common prefix, a second forward pass costs more than it saves
 

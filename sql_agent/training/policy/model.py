@@ -1,12 +1,15 @@
-"""Load a policy: the embedded SmolLM2, or a causal language model from a Hugging Face folder or hub id."""
+"""Load a policy, the embedded SmolLM2 or a causal language model, add LoRA adapters, and write model folders."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import io
+import json
 import logging
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +23,6 @@ from transformers.utils import logging as transformers_logging
 from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.system.resources import is_memory_error
-from sql_agent.training.policy.lora import merged_copy
 from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, TOOL_TEMPLATE, load_tokenizer, stop_ids
 
 EMBEDDED_ID = "SmolLM2-135M-Instruct"
@@ -150,3 +152,68 @@ def build_once(folder: Path, build: Callable[[], None], stopped: Callable[[], bo
     finally:
         lock.release()
     return True
+
+
+def add_adapters(model: Any, rank: int) -> Any:
+    """Freeze `model`, add an adapter to each of its linear layers but the output layer, and return peft's wrapper.
+
+    `model` itself computes with the adapters from now on. New adapters change no output.
+    """
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
+
+    adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")  # peft asks by the old name
+        return get_peft_model(model, adapters)
+
+
+def merged_copy(adapters: Any) -> Any:
+    """Return a copy of the model behind the wrapper `adapters`, with the adapters merged into the weights."""
+    return copy.deepcopy(adapters).merge_and_unload()
+
+
+def base_copy(adapters: Any) -> Any:
+    """Return a copy of the model behind the wrapper `adapters`, without the adapters."""
+    return copy.deepcopy(adapters).unload()
+
+
+def save_adapters(adapters: Any, folder: Path) -> None:
+    """Write the adapters as a folder that peft loads."""
+    adapters.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub about the base model
+
+
+def load_adapters(adapters: Any, folder: Path) -> None:
+    """Replace the weights of the adapters with those in `folder`."""
+    from peft import load_peft_weights, set_peft_model_state_dict  # noqa: PLC0415  slow to import
+
+    set_peft_model_state_dict(adapters, load_peft_weights(str(folder), device="cpu"))
+
+
+def complete_model_folder(folder: Path, agent: AgentSettings = DEFAULT_AGENT) -> None:
+    """Turn `folder` into an ordinary Hugging Face folder, which needs none of our code.
+
+    LoRA adapters are merged, and the name of our attention kernel is removed. The tokenizer gets the chat template of
+    the run; `agent` has the run's settings of the section `agent`.
+    """
+    _remove_attention(folder / "config.json")
+    _merge_adapter(folder)
+    # The policy was trained with the run's chat template, or with one of ours if the model's own renders no tools.
+    load_tokenizer(str(folder), agent).save_pretrained(folder)
+
+
+def _remove_attention(config: Path) -> None:
+    """Remove the name of our attention kernel from a model's config.json; other programs do not have the kernel."""
+    values = json.loads(config.read_text(encoding="utf-8"))
+    values.pop("attn_implementation", None)
+    config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def _merge_adapter(folder: Path) -> None:
+    """Merge the LoRA adapters into the weights, because verl's merger writes the adapters as separate files."""
+    adapter = folder / "lora_adapter"
+    if not adapter.exists():
+        return
+    from peft import PeftModel  # noqa: PLC0415  slow to import
+
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", trust_remote_code=False)
+    PeftModel.from_pretrained(base, str(adapter)).merge_and_unload().save_pretrained(folder)

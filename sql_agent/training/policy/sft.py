@@ -29,8 +29,7 @@ from sql_agent.schemas import TOOL_NAME, Question
 from sql_agent.tasks.task import Task
 from sql_agent.training.policy import attention
 from sql_agent.training.policy.forward import clip_gradient, common_prefix, token_logprobs
-from sql_agent.training.policy.lora import add_adapters
-from sql_agent.training.policy.model import Policy, build_once, load_policy
+from sql_agent.training.policy.model import Policy, add_adapters, build_once, load_policy
 from sql_agent.training.serving.chat import CALL_ID, ChatEncoder, call_message
 from sql_agent.training.serving.tool_format import Call
 

@@ -12,7 +12,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
 from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS
-from sql_agent.training.verl.memory_plan import plan_memory, refuse, rollout_length
+from sql_agent.training.verl.memory import plan_memory, refuse, rollout_length
 
 _HERE = "sql_agent.training.verl"
 PACKED_ATTENTION = "torch_varlen"  # the name in policy/attention.py, which imports torch

@@ -30,7 +30,7 @@ from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, ran_out_in_update, step_metrics
-from sql_agent.training.verl.memory_plan import card_of, smaller_passes
+from sql_agent.training.verl.memory import card_of, smaller_passes
 from sql_agent.training.verl.rollout_server import RolloutApp
 
 _POLL_S = 0.2

@@ -1,4 +1,4 @@
-"""Reckon the memory of a GPU in each phase of a run of verl, and choose how much to compute at once.
+"""Reckon the memory of a GPU in each phase of a run of verl, choose how much to compute at once, or refuse the run.
 
 Sources: verl 0.9 trains with FSDP1 in fp32 and computes in bf16; its fused kernel computes logits in chunks of 512
 tokens; AdamW keeps two fp32 moments. The bytes of a layer were counted on Qwen2 (tests/training/policy/test_shape.py),
@@ -8,9 +8,13 @@ and the constants below were fitted to the peaks in docs/lab/2026-11-21.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from sql_agent.training.policy.shape import Shape
+from sql_agent.config.settings import Settings
+from sql_agent.errors import ConfigError
+from sql_agent.system.resources import gpu_memory
+from sql_agent.training.policy.model_config import Shape, config_of, context_of
 
 GB = 1e9
 _USABLE = 0.95  # of the free memory; the rest is lost between the allocator's blocks
@@ -30,6 +34,8 @@ _UNEVEN = 1.1  # verl balances micro-batches by work, so one of them may exceed 
 SFT_TOKENS = 8192
 _SFT_ENOUGH = 4096
 _SAMPLED = 0.5  # share of a demonstration's tokens for which logits are computed
+
+_TOKENS, _CHECKPOINTING = "actor.ppo_max_token_len_per_gpu", "model.enable_gradient_checkpointing"
 
 Parts = dict[str, float]
 
@@ -69,12 +75,9 @@ class Load:
 class MemoryPlan:
     """How much to compute at once on a `card`, and the bytes of each phase by part.
 
-    tokens             in one forward and backward pass of GRPO
-    checkpointing      whether GRPO computes activations again instead of keeping them
-    sft_tokens         in one pass of supervised fine-tuning
-    sft_checkpointing  the same for supervised fine-tuning
-    vllm               vLLM's bytes
-    phases             {phase: {part: bytes}}; empty if the model's sizes are unknown
+    A forward and backward pass of GRPO has `tokens` tokens, and with `checkpointing` it computes activations again
+    instead of keeping them. `sft_tokens` and `sft_checkpointing` are the same for supervised fine-tuning. `vllm` are
+    vLLM's bytes. `phases` is {phase: {part: bytes}}, empty if the model's sizes are unknown.
     """
 
     card: Card
@@ -87,7 +90,7 @@ class MemoryPlan:
 
     @property
     def worst(self) -> tuple[str, float]:
-        """The phase that needs the most memory, and its bytes."""
+        """The phase that needs the most memory, and the number of bytes."""
         return max(((name, sum(parts.values())) for name, parts in self.phases.items()), key=lambda phase: phase[1])
 
     @property
@@ -153,7 +156,7 @@ def _fixed_parts(shape: Shape, load: Load) -> dict[str, Parts]:
 
 
 def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> float:
-    """Return vLLM's bytes beside those of `others`: as many as are left, within its share and what it needs."""
+    """Return as many bytes for vLLM as `others` leave, at most its share of the card and at least what it needs."""
     if load.vllm is not None:
         return load.vllm
     weights = 2 * shape.parameters / load.tensor_parallel
@@ -163,12 +166,8 @@ def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> float:
 
 
 def _passes(load: Load, room: float, each: tuple[float, float]) -> tuple[int, bool]:
-    """Return the tokens of a pass in `room` bytes and whether activations are computed again.
-
-    `each` are the bytes of a token without and with checkpointing.
-    """
-    most = max(_MOST_TOKENS, load.length)
-    fitting = [load.tokens or min(most, int(room / size)) for size in each]
+    """Return the tokens of a pass in `room` bytes and whether it checkpoints; a token takes `each` without and with."""
+    fitting = [load.tokens or min(max(_MOST_TOKENS, load.length), int(room / size)) for size in each]
     checkpointing = load.checkpointing
     if checkpointing is None:
         enough = load.tokens or max(load.length, _ENOUGH_TOKENS)
@@ -195,8 +194,113 @@ def _fine_tuning(shape: Shape, load: Load, card: Card) -> tuple[Parts, int, bool
     return parts | {"activations": each[checkpointing] * tokens}, tokens, checkpointing
 
 
-def unknown_sizes(card: Card, load: Load) -> MemoryPlan:
-    """Return the plan for a model of unknown sizes: the smallest passes."""
+def plan_memory(settings: Settings) -> MemoryPlan:
+    """Plan the GPU memory of a run of the backend `verl`. Raises ConfigError when the memory of the GPU is unknown.
+
+    A model of unknown sizes gets the smallest passes.
+    """
+    card, load = card_of(settings), _load_of(settings)
+    if shape := Shape.of(config_of(settings.model) or {}):
+        return reckon(shape, load, card)
     vllm = load.vllm if load.vllm is not None else _VLLM_SHARE * card.free
     checkpointing = True if load.checkpointing is None else load.checkpointing
     return MemoryPlan(card, load.tokens or load.length, checkpointing, _SFT_ENOUGH, True, vllm, {})
+
+
+def refuse(settings: Settings, plan: MemoryPlan) -> None:
+    """Raise ConfigError when `plan`, that of `settings`, does not fit into the memory of its GPU.
+
+    The hint names the changes of which each by itself makes the run fit. A run whose `verl.config` moves parts of the
+    training state elsewhere is not refused, because that is not reckoned.
+    """
+    offloads = any(_given(settings, f"actor.{name}") for name in ("strategy", "fsdp_config"))
+    shape = Shape.of(config_of(settings.model) or {})
+    if shape is None or plan.fits or offloads:
+        return
+    load = _load_of(settings)
+    free = replace(load, tokens=None, checkpointing=None, vllm=None)
+    changes = {
+        "leave the tokens, checkpointing and vLLM's share out of verl.config": free,
+        f"halve the {load.length} tokens of a rollout (verl.config.data)": replace(free, length=load.length // 2),
+        "train adapters (--lora-rank 32)": replace(free, lora_rank=load.lora_rank or 32),
+        f"use {2 * load.gpus} GPUs (--n-gpus)": replace(free, gpus=2 * load.gpus),
+    }
+    card = plan.card
+    fitting = [advice for advice, changed in changes.items() if changed != load and reckon(shape, changed, card).fits]
+    phase, needed = plan.worst
+    part, size = max(plan.phases[phase].items(), key=lambda item: item[1])
+    raise ConfigError(
+        f"{settings.model} does not fit: {phase} needs {needed / GB:.1f} GB of each GPU, and {card.usable / GB:.1f} of "
+        f"{card.free / GB:.1f} GB can be used; the largest part is {part}, {size / GB:.1f} GB",
+        hint="; ".join(fitting) or "train a smaller model, or use a larger GPU",
+    )
+
+
+def smaller_passes(settings: Settings, options: Mapping[str, Any], card: Card) -> dict[str, Any]:
+    """Return the settings with half of the tokens in a pass of `options` (see `verl_options`), and with checkpointing.
+
+    They name the memory of `card`, because the processes that ran out of it may still hold it. Empty if `settings` give
+    the tokens, as after an earlier halving, or if a pass can be no smaller.
+    """
+    actor, model = options["actor_rollout_ref"]["actor"], options["actor_rollout_ref"]["model"]
+    before = (actor["ppo_max_token_len_per_gpu"], model["enable_gradient_checkpointing"])
+    after = (max(before[0] // 2, rollout_length(settings)), True)
+    if after == before or _given(settings, _TOKENS) is not None:
+        return {}
+    prefix = "verl.config.actor_rollout_ref."
+    passes = {f"{prefix}{_TOKENS}": after[0], f"{prefix}{_CHECKPOINTING}": after[1]}
+    return passes | {"verl.gpu_memory_gb": round(card.free / GB, 1)}
+
+
+def card_of(settings: Settings) -> Card:
+    """Return the GPU of `verl.gpu_memory_gb`, or the smallest GPU of this host. Raises ConfigError without either."""
+    found, given = gpu_memory(), settings.verl.gpu_memory_gb
+    if given != "auto":
+        planned = given * GB
+        return Card(found[0] if found else planned, planned)
+    if found is None:
+        raise ConfigError(
+            "the memory of the GPU is unknown: nvidia-smi lists no GPU",
+            hint="give the memory in GB, such as verl.gpu_memory_gb=80",
+        )
+    return Card(*found)
+
+
+def rollout_length(settings: Settings) -> int:
+    """Return the maximum number of tokens in a rollout, prompt included; at most the model's context length."""
+    data = settings.verl.config.get("data", {})
+    length = int(data.get("max_prompt_length", 2048)) + int(data.get("max_response_length", 6144))
+    return min(length, context_of(settings.model) or length)
+
+
+def _load_of(settings: Settings) -> Load:
+    """Return the load of a run with `settings`; what `verl.config` gives is taken as it is."""
+    verl = settings.verl
+    apart = verl.trainer_mode == "separate_async"
+    share = _given(settings, "rollout.gpu_memory_utilization")
+    checkpointing = _given(settings, _CHECKPOINTING)
+    tokens = _given(settings, _TOKENS)
+    return Load(
+        length=rollout_length(settings),
+        gpus=verl.nnodes * (verl.n_gpus // 2 if apart else verl.n_gpus),
+        lora_rank=verl.lora_rank,
+        is_fused=_is_true(_given(settings, "model.use_fused_kernels")),
+        is_apart=apart,
+        fine_tunes=settings.sft.steps > 0,
+        tensor_parallel=int(_given(settings, "rollout.tensor_model_parallel_size") or 1),
+        tokens=None if tokens is None else int(tokens),
+        checkpointing=None if checkpointing is None else _is_true(checkpointing),
+        vllm=None if share is None else float(share) * card_of(settings).total,
+    )
+
+
+def _given(settings: Settings, name: str) -> Any:
+    """Return the value of `verl.config.actor_rollout_ref.NAME`; None if it is not given."""
+    value: Any = settings.verl.config.get("actor_rollout_ref", {})
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _is_true(value: Any) -> bool:
+    return value is True or str(value).lower() == "true"

@@ -21,7 +21,7 @@ from sql_agent.tasks.task import load_task
 from sql_agent.training.policy.sft import Compute, Hooks, copy_losses, fine_tuned_model
 from sql_agent.training.verl.bridge import write_sft_result
 from sql_agent.training.verl.config import trains_on_npu
-from sql_agent.training.verl.memory_plan import plan_memory
+from sql_agent.training.verl.memory import plan_memory
 
 
 def main(run: Path) -> int:

@@ -1,19 +1,55 @@
 """Change verl in each of its workers; verl imports this module before it loads the model.
 
-`actor_rollout_ref.model.external_lib` names this module.
+`actor_rollout_ref.model.external_lib` names this module. The prompt that sequences of a micro-batch share is computed
+only once, and LoRA adapters stay in fp32.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+import torch
+from verl.models.transformers import dense_common
+from verl.utils.experimental.torch_functional import FusedLinearForPPO
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
-from sql_agent.training.verl import shared_prompts
+from sql_agent.training.policy.attention import NAME
+from sql_agent.training.policy.forward import packed_states
 
-__all__ = ["shared_prompts"]
-
+_plain_forward = dense_common.forward_with_torch_backend
 _build_lora_module = FSDPEngine._build_lora_module
+
+
+def forward(
+    self: Any,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    position_ids: Any = None,
+    *args: Any,
+    temperature: float = 1.0,
+    shift_labels: Any = None,
+    **options: Any,
+) -> Any:
+    """Compute the log-probabilities and entropies (1, tokens) of a packed row, for verl's update.
+
+    `input_ids`, `position_ids` and `shift_labels`, the next tokens, have the shape (1, tokens); a sequence starts
+    wherever `position_ids` is 0. A row that is not packed this way is computed by verl's own forward pass.
+    """
+    given = (position_ids, shift_labels)
+    if self.config._attn_implementation != NAME or any(each is None or each.dim() != 2 for each in given):
+        return _plain_forward(
+            self, input_ids, attention_mask, position_ids, *args,
+            temperature=temperature, shift_labels=shift_labels, **options,
+        )  # fmt: skip
+    row = input_ids.flatten().tolist()
+    starts = (position_ids.flatten() == 0).nonzero().flatten().tolist()
+    sequences = [row[start:end] for start, end in pairwise((*starts, len(row)))]
+    states, packing = packed_states(self.model, sequences)
+    kept, places = packing.kept.to(states.device), packing.places.to(states.device)
+    head = FusedLinearForPPO(impl_backend=getattr(self, "_verl_fused_kernels_backend", "torch"))
+    logprobs, entropies = head(states, self.lm_head.weight, shift_labels.flatten()[kept], temperature)
+    return dense_common.CausalLMOutputForPPO(log_probs=logprobs[places][None], entropy=entropies[places][None])
 
 
 def build_lora_module(self: Any, module: Any) -> Any:
@@ -30,4 +66,5 @@ def build_lora_module(self: Any, module: Any) -> Any:
     return module
 
 
+dense_common.forward_with_torch_backend = forward
 FSDPEngine._build_lora_module = build_lora_module

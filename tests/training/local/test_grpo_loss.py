@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sql_agent.training.local.grpo_loss import clipped_loss, kl_penalty
+from sql_agent.training.local.grpo_update import clipped_loss, kl_penalty
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.3}
 

@@ -15,10 +15,10 @@ from sql_agent.errors import ModelError
 from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.training.local.sampler import Request, Sampler
 from sql_agent.training.policy import attention
+from sql_agent.training.policy.attention import pack
 from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.forward import common_prefix, token_logprobs
 from sql_agent.training.policy.model import Policy, load_policy
-from sql_agent.training.policy.packing import pack
 
 PREFIX = tuple(range(10, 110))
 

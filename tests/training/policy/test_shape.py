@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from sql_agent.training.policy import attention
-from sql_agent.training.policy.shape import Shape
+from sql_agent.training.policy.model_config import Shape
 from tests.support.model_shapes import config_of_size
 
 

@@ -17,9 +17,8 @@ from sql_agent.errors import ModelError
 from sql_agent.rollouts.trajectory import Turn, merge_turns
 from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.server import Generation, Sampling, build_app
-from sql_agent.training.serving.template_check import tool_format_of
 from sql_agent.training.serving.tokenizer import load_encoder, load_tokenizer
-from sql_agent.training.serving.tool_format import FORMATS, MARKS, parse_reply
+from sql_agent.training.serving.tool_format import FORMATS, MARKS, parse_reply, tool_format_of
 from tests.support.model_families import FAMILIES, make_tokenizer
 
 TOOLS = [{"type": "function", "function": {"name": "query", "parameters": {"type": "object"}}}]

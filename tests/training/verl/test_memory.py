@@ -11,10 +11,9 @@ import pytest
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.resources import gpu_memory
-from sql_agent.training.verl import memory_plan
+from sql_agent.training.verl import memory
 from sql_agent.training.verl.config import defaults, verl_options
-from sql_agent.training.verl.memory import GB, MemoryPlan
-from sql_agent.training.verl.memory_plan import smaller_passes
+from sql_agent.training.verl.memory import GB, MemoryPlan, smaller_passes
 from tests.support.model_shapes import make_config
 
 H100 = (81559 << 20, 81000 << 20)  # total and free bytes
@@ -22,7 +21,7 @@ H100 = (81559 << 20, 81000 << 20)  # total and free bytes
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_plan, "gpu_memory", lambda: H100)
+    monkeypatch.setattr(memory, "gpu_memory", lambda: H100)
 
 
 def settings_of(tmp_path: Path, size: str, *overrides: str, task: str = "spider") -> Settings:
@@ -31,8 +30,8 @@ def settings_of(tmp_path: Path, size: str, *overrides: str, task: str = "spider"
 
 
 def plan_memory(settings: Settings) -> MemoryPlan:
-    plan = memory_plan.plan_memory(settings)
-    memory_plan.refuse(settings, plan)
+    plan = memory.plan_memory(settings)
+    memory.refuse(settings, plan)
     return plan
 
 
@@ -112,7 +111,7 @@ def test_frozen_weights_are_kept_in_bf16_and_trained_ones_in_fp32(tmp_path: Path
 def test_a_pass_is_halved_once_and_stays_long_enough_for_the_longest_rollout(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "1.5B")
     chosen = options(settings)["actor"]["ppo_max_token_len_per_gpu"]
-    card = memory_plan.card_of(settings)
+    card = memory.card_of(settings)
     smaller = smaller_passes(settings, {"actor_rollout_ref": options(settings)}, card)
     assert list(smaller.values()) == [max(chosen // 2, 6144), True, 84.9]
     again = settings_of(tmp_path, "1.5B", *(f"{name}={value}" for name, value in smaller.items()))
@@ -120,7 +119,7 @@ def test_a_pass_is_halved_once_and_stays_long_enough_for_the_longest_rollout(tmp
 
 
 def test_a_host_without_a_gpu_is_asked_for_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_plan, "gpu_memory", lambda: None)
+    monkeypatch.setattr(memory, "gpu_memory", lambda: None)
     with pytest.raises(ConfigError, match="nvidia-smi lists no GPU") as caught:
         plan_memory(settings_of(tmp_path, "0.5B"))
     assert "verl.gpu_memory_gb=80" in str(caught.value.hint)

@@ -1,43 +1,124 @@
-"""In verl's workers the weights that adapters leave as they are stay in bf16, and the adapters are fp32."""
+"""verl's workers compute a shared prompt once, with the numbers of separate sequences, and keep adapters in fp32."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from sql_agent.training.policy import attention
+from sql_agent.training.policy.model import Policy
+from sql_agent.training.verl.config import PACKED_ATTENTION
+
+PROMPT = list(range(10, 60))
+SEQUENCES = [[*PROMPT, 5, 6, 7], [*PROMPT, 5, 8], [*PROMPT[:30], 9, 9, 9, 2]]
 
 
-@pytest.mark.parametrize(("strategy", "dtype"), [("fsdp", torch.float32), ("fsdp2", torch.bfloat16)])
-def test_adapters_of_fsdp1_are_fp32(
-    monkeypatch: pytest.MonkeyPatch, tiny_model_folder: Path, strategy: str, dtype: torch.dtype
-) -> None:
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
+@dataclass
+class Output:
+    log_probs: torch.Tensor
+    entropy: torch.Tensor
 
-    class Engine:
-        engine_config = SimpleNamespace(strategy=strategy)
 
-        def _build_lora_module(self, module: Any) -> Any:
-            adapters = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
-            return get_peft_model(module, adapters).to(torch.bfloat16)
+class Head(torch.nn.Module):  # type: ignore[misc]
+    """Log-probabilities and entropies, as verl's fused kernel computes them."""
 
-    name = "verl.workers.engine.fsdp.transformer_impl"
-    modules: dict[str, Any] = {part: ModuleType(part) for part in (name.rsplit(".", n)[0] for n in range(4, 0, -1))}
-    modules[name] = ModuleType(name)
-    modules[name].FSDPEngine = Engine
-    modules["sql_agent.training.verl.shared_prompts"] = ModuleType("shared_prompts")
-    for module, stand_in in modules.items():
-        monkeypatch.setitem(sys.modules, module, stand_in)
+    seen: ClassVar[list[int]] = []  # tokens of each call
+
+    def __init__(self, impl_backend: str) -> None:
+        super().__init__()
+
+    def forward(
+        self, states: torch.Tensor, weights: torch.Tensor, labels: torch.Tensor, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        Head.seen.append(len(states))
+        logprobs = torch.log_softmax(states @ weights.T / temperature, -1)
+        return logprobs.gather(-1, labels[:, None])[:, 0], -(logprobs.exp() * logprobs).sum(-1)
+
+
+class Engine:
+    """Adds adapters as verl does, in the dtype of the other weights."""
+
+    def __init__(self, strategy: str) -> None:
+        self.engine_config = SimpleNamespace(strategy=strategy)
+
+    def _build_lora_module(self, module: Any) -> Any:
+        adapters = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+        return get_peft_model(module, adapters).to(torch.bfloat16)
+
+
+@pytest.fixture
+def forward(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    fused, engine = "verl.utils.experimental.torch_functional", "verl.workers.engine.fsdp.transformer_impl"
+    parts = [name.split(".") for name in ("verl.models.transformers.dense_common", fused, engine)]
+    names = {".".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
+    modules: dict[str, Any] = {name: ModuleType(name) for name in names}
+    modules[engine].FSDPEngine = Engine
+    common = modules["verl.models.transformers.dense_common"]
+    common.forward_with_torch_backend = lambda *_args, **_options: "verl's own"
+    common.CausalLMOutputForPPO = Output
+    modules["verl.models.transformers"].dense_common = common
+    modules[fused].FusedLinearForPPO = Head
+    monkeypatch.setattr(Engine, "_build_lora_module", Engine._build_lora_module)  # restored afterwards
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delitem(sys.modules, "sql_agent.training.verl.workers", raising=False)
     import_module("sql_agent.training.verl.workers")
-    monkeypatch.delitem(sys.modules, "sql_agent.training.verl.workers")
+    yield common.forward_with_torch_backend
+    sys.modules.pop("sql_agent.training.verl.workers", None)
 
+
+def packed(sequences: list[list[int]]) -> dict[str, torch.Tensor]:
+    ids = torch.tensor([[token for s in sequences for token in s]])
+    return {
+        "input_ids": ids,
+        "position_ids": torch.cat([torch.arange(len(s)) for s in sequences])[None],
+        "shift_labels": torch.roll(ids, -1, 1),
+    }
+
+
+def test_shared_prompts_give_what_separate_sequences_give(forward: Any, policy: Policy) -> None:
+    attention.register()
+    policy.model.set_attn_implementation(attention.NAME)
+    try:
+        together = forward(policy.model, **packed(SEQUENCES), temperature=0.7)
+        tokens = Head.seen[-1]
+        apart = [forward(policy.model, **packed([each]), temperature=0.7) for each in SEQUENCES]
+    finally:
+        policy.model.set_attn_implementation("sdpa")
+    assert tokens < sum(map(len, SEQUENCES))
+    start = 0
+    for one, sequence in zip(apart, SEQUENCES, strict=True):
+        # The label of a sequence's last token is the first token of the next one, which nothing reads.
+        inner = slice(start, start + len(sequence) - 1)
+        torch.testing.assert_close(together.log_probs[0, inner], one.log_probs[0, :-1], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(together.entropy[0, inner], one.entropy[0, :-1], atol=1e-5, rtol=1e-4)
+        start += len(sequence)
+
+
+def test_another_attention_keeps_verls_own_forward_pass(forward: Any, policy: Policy) -> None:
+    assert forward(policy.model, **packed(SEQUENCES)) == "verl's own"
+
+
+def test_the_configuration_names_the_attention_that_is_registered() -> None:
+    assert PACKED_ATTENTION == attention.NAME
+
+
+@pytest.mark.usefixtures("forward")
+@pytest.mark.parametrize(("strategy", "dtype"), [("fsdp", torch.float32), ("fsdp2", torch.bfloat16)])
+def test_adapters_of_fsdp1_are_fp32_and_the_weights_that_they_leave_stay_in_bf16(
+    tiny_model_folder: Path, strategy: str, dtype: torch.dtype
+) -> None:
     base = AutoModelForCausalLM.from_pretrained(tiny_model_folder, dtype=torch.bfloat16)
-    parameters = list(Engine()._build_lora_module(base).parameters())
+    parameters = list(Engine(strategy)._build_lora_module(base).parameters())
     assert {p.dtype for p in parameters if p.requires_grad} == {dtype}
     assert {p.dtype for p in parameters if not p.requires_grad} == {torch.bfloat16}
