@@ -14,10 +14,11 @@ from sql_agent.system.resources import usable_cores
 # Slow statements take turns, so that a fast statement finds a free core. Without turns, the p99 latency of a fast
 # statement next to 32 slow ones on two cores was 4.7 s. A waiting statement is paused inside SQLite and loses no work.
 _SLOW_AT_ONCE = max(1, usable_cores() - 1)
-_FAST_S = 0.005  # CPU time that a statement may use without a turn; most statements need less than half of that
-_TURN_S = 0.2  # longest turn while another statement waits
+_FAST_S = 0.001  # CPU time that a statement may use without a turn; a look-up by key needs less
+_TURN_S = 0.02  # length of a statement's first turn while another statement waits; each further one is longer by this
+_LONGEST_TURN_S = 0.08
 _LOOK_S = 0.02  # pause between two attempts to get a turn
-_WAITING = _SLOW_AT_ONCE  # offset of the byte that every waiting worker locks; each byte before it is a turn
+_WAITING = _SLOW_AT_ONCE  # offset of the byte that a statement locks while it waits for its first turn
 
 
 class OutOfTime(BaseException):
@@ -27,23 +28,27 @@ class OutOfTime(BaseException):
 class Deadline:
     """The deadline of one statement: `due` is a time of the clock `time.monotonic()`, in seconds.
 
-    The slow statements of all workers take turns by locking bytes of the shared file `turns`. The kernel releases the
-    lock of a killed worker. A turn ends after 0.2 s if another slow statement waits, so that every statement can finish
-    in time.
+    The slow statements of all workers take turns in a multilevel feedback queue: of the statements that wait, one with
+    the fewest turns so far goes next, so a search that needs two turns overtakes those that run until their deadline.
+    The queue consists of locks on bytes of the shared file `turns`, which the kernel releases when a worker is killed:
+    a lock on one of the first bytes is a turn, and a shared lock on the byte after `n` further ones is a statement that
+    waits after `n` turns.
     """
 
     def __init__(self, due: float, turns: IO[bytes]) -> None:
         self._due = due
         self._turns = turns
         self._slow_at = time.process_time() + _FAST_S
+        self._taken = 0  # number of turns so far
         self._turn_ends = 0.0  # by time.monotonic(); 0 without a turn
 
     def ends_statement(self) -> bool:
         """Return whether the deadline has passed. A slow statement first waits for its turn."""
         if self._turn_ends:
-            if time.monotonic() > self._turn_ends and self._others_wait():
+            if time.monotonic() > self._turn_ends and self._others_wait(self._taken):
                 self.end_turn()
-                time.sleep(_LOOK_S)  # time for a waiting statement to take the turn
+                time.sleep(_LOOK_S)  # time for another statement to take the turn
+                self._wait_for_turn()
         elif time.process_time() > self._slow_at:
             self._wait_for_turn()
         return time.monotonic() > self._due
@@ -74,22 +79,29 @@ class Deadline:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _wait_for_turn(self) -> None:
-        fcntl.lockf(self._turns, fcntl.LOCK_SH, 1, _WAITING)
-        while (left := self._due - time.monotonic()) > 0 and not any(map(self._locks, range(_SLOW_AT_ONCE))):
+        place = _WAITING + self._taken
+        fcntl.lockf(self._turns, fcntl.LOCK_SH, 1, place)
+        while (left := self._due - time.monotonic()) > 0 and not self._takes_turn():
             time.sleep(min(_LOOK_S, left))
-        fcntl.lockf(self._turns, fcntl.LOCK_UN, 1, _WAITING)
-        self._turn_ends = time.monotonic() + _TURN_S
+        fcntl.lockf(self._turns, fcntl.LOCK_UN, 1, place)
+        self._taken += 1
+        self._turn_ends = time.monotonic() + min(self._taken * _TURN_S, _LONGEST_TURN_S)
 
-    def _others_wait(self) -> bool:
-        if not self._locks(_WAITING):
-            return True
-        fcntl.lockf(self._turns, fcntl.LOCK_UN, 1, _WAITING)
+    def _takes_turn(self) -> bool:
+        return not self._others_wait(self._taken - 1) and any(map(self._locks, range(_SLOW_AT_ONCE)))
+
+    def _others_wait(self, most: int) -> bool:
+        """Return whether a statement waits that had at most `most` turns."""
+        if most >= 0:
+            if not self._locks(_WAITING, most + 1):
+                return True
+            fcntl.lockf(self._turns, fcntl.LOCK_UN, most + 1, _WAITING)
         return False
 
-    def _locks(self, byte: int) -> bool:
-        """Try to lock the byte at offset `byte` of the file. Return False if another worker has locked this byte."""
+    def _locks(self, start: int, length: int = 1) -> bool:
+        """Try to lock `length` bytes from offset `start`. Return False if another worker has locked one of them."""
         try:
-            fcntl.lockf(self._turns, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+            fcntl.lockf(self._turns, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
         except OSError:
             return False
         return True
