@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 from fastmcp import FastMCP
@@ -30,7 +30,7 @@ _READ_ONLY = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempoten
 def make_server(task: Task, database: Database) -> FastMCP:
     """Return an MCP server with the tool for `database`. It checks no token; over HTTP, wrap it in `AccessCheck`."""
     tool = _query_tool(task, database)
-    server = FastMCP("sql-agent", instructions=task.disclaimer, version=_version(), tools=[tool])
+    server = FastMCP("sql-agent", instructions=task.disclaimer, version=version("sql-agent-trainer"), tools=[tool])
     columns = json.dumps(dict(database.schema.tables), ensure_ascii=False)
     description = "all tables that may be read, with their columns"
     server.add_resource(
@@ -47,14 +47,6 @@ def make_server(task: Task, database: Database) -> FastMCP:
         return json.dumps([value.model_dump() for value in found], ensure_ascii=False)
 
     return server
-
-
-def _version() -> str | None:
-    """Return the version of the installed package, or None in a checkout without installation."""
-    try:
-        return version("sql-agent-trainer")
-    except PackageNotFoundError:
-        return None
 
 
 def _query_tool(task: Task, database: Database) -> Tool:

@@ -215,7 +215,7 @@ class Hints:
         yield from self._with_right_names(tree)
         for text in self._missing_names(tree)[:MAX_TEXTS]:
             places = self._places(text, tree)
-            yield from (self._variants.searched_at(tree, text, place) for place in places if not _is_in(place, text))
+            yield from (self._variants.searched_at(tree, text, place) for place in places if not _is_at(place, text))
             if not places:
                 yield _nowhere(text)
 
@@ -283,11 +283,7 @@ def _whole(names: Iterable[Name], text: SearchedText) -> list[Place]:
     ]
 
 
-def _is_at(name: Name, text: SearchedText) -> bool:
-    return (name.table, fold(name.column)) == (text.table, text.column)
-
-
-def _is_in(place: Place, text: SearchedText) -> bool:
+def _is_at(place: Name | Place, text: SearchedText) -> bool:
     return (place.table, fold(place.column)) == (text.table, text.column)
 
 

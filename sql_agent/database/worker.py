@@ -169,7 +169,7 @@ class _Session:
         """Answer requests until this process has grown too large. Raises EOFError when the parent closes the pipe.
 
         A request is JSON: `{"sql": text, "changes": [Change as an object, ...], "due": deadline by time.monotonic()}`.
-        The reply is `{"answer": QueryAnswer, "trouble": why there is no hint, "last": whether this worker ends now}`.
+        The reply is `{"answer": QueryAnswer, "last": whether this worker ends now}`.
         The reply to a request with a "text" in place of "sql" has the "values" that this text names.
         """
         most_kib = _peak_kib() + _SWOLLEN_KIB
@@ -178,8 +178,7 @@ class _Session:
             if "text" in request:
                 reply: dict[str, object] = {"values": self._named_in(request["text"])}
             else:
-                answer, trouble = self._answer(request)
-                reply = {"answer": answer.model_dump(), "trouble": trouble}
+                reply = {"answer": self._answer(request).model_dump()}
             _send(pipe, {**reply, "last": _peak_kib() > most_kib})
 
     def _warm_up(self) -> None:
@@ -196,20 +195,19 @@ class _Session:
     def _named_in(self, text: str) -> list[dict[str, Any]]:
         return [value.model_dump() for value in self._values.named_in(text)]
 
-    def _answer(self, request: dict[str, Any]) -> tuple[QueryAnswer, str | None]:
-        """Return the answer, and an error message if writing its hint failed."""
+    def _answer(self, request: dict[str, Any]) -> QueryAnswer:
         sql, changes = request["sql"], [Change(**change) for change in request["changes"]]
         self._due = request["due"]
         deadline = Deadline(self._due, self._turns)
         try:
             result = self._connect().run(sql, changes, deadline)
         except QueryError as error:
-            return refusal(error.kind, error.message, error.hint), None
+            return refusal(error.kind, error.message, error.hint)
         except MemoryError:
-            return refusal("too_complex", "out of memory", "write a shorter statement"), None
+            return refusal("too_complex", "out of memory", "write a shorter statement")
         except Exception as error:
             message = f"the statement cannot be read: {type(error).__name__}: {error}"
-            return refusal("failed", message, "write it in another way"), None
+            return refusal("failed", message, "write it in another way")
         finally:
             deadline.end_turn()
         answer = QueryAnswer(
@@ -221,22 +219,21 @@ class _Session:
             from_tables=result.from_tables,
         )
         if changes or result.tree is None or not self._opened.hinted or not is_wanted(sql, answer):
-            return answer, None
-        hint, trouble = self._hint(result.tree, answer, deadline)
-        return answer.model_copy(update={"hint": hint}), trouble
+            return answer
+        return answer.model_copy(update={"hint": self._hint(result.tree, answer, deadline)})
 
-    def _hint(self, tree: exp.Query, answer: QueryAnswer, deadline: Deadline) -> tuple[str | None, str | None]:
-        """Return the hint, and an error message if writing it failed. The answer is valid in both cases."""
+    def _hint(self, tree: exp.Query, answer: QueryAnswer, deadline: Deadline) -> str | None:
+        """Return the hint; None if there is none, no time is left for it, or writing it fails."""
         try:
             with deadline.enforced():
-                return self._hints.hint(tree, answer), None
+                return self._hints.hint(tree, answer)
         except OutOfTime:
             if self._connection is not None:  # the interrupted connection may be unusable
                 self._connection.close()
                 self._connection = None
-            return None, "no time was left for it"
         except Exception:
-            return None, traceback.format_exc()[-2000:]
+            traceback.print_exc()  # to the program's log; the answer is valid without a hint
+        return None
 
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:
         """Return all rows of a trusted statement. Raises QueryError if the statement fails or takes over 0.25 s.

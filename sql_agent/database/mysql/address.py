@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from sql_agent.errors import ConfigError
@@ -93,23 +92,15 @@ class ServerAddress:
     def _check_tls(self) -> None:
         if self.ssl_mode not in _MODES:
             raise ConfigError(f"ssl_mode={self.ssl_mode} in the database's URL", hint=f"use {', '.join(_MODES)}")
-        files = {"ssl_ca": self.ssl_ca, "ssl_cert": self.ssl_cert, "ssl_key": self.ssl_key}
-        given = {name: path for name, path in files.items() if path}
+        given = [path for path in (self.ssl_ca, self.ssl_cert, self.ssl_key) if path]
         if given and self.ssl_mode in {"disabled", "preferred"}:
-            raise ConfigError(
-                f"{', '.join(given)} without an ssl_mode that uses them", hint="add ssl_mode=verify_identity"
-            )
-        for name, path in given.items():
-            if not Path(path).is_file():
-                raise ConfigError(f"{name}={path} in the database's URL is no file", hint="check the path")
+            raise ConfigError("certificates without an ssl_mode that uses them", hint="add ssl_mode=verify_identity")
         if self.ssl_key and not self.ssl_cert:
             raise ConfigError("ssl_key without ssl_cert in the database's URL", hint="give both")
         try:
             self.tls()
         except (ssl.SSLError, OSError) as error:
-            raise ConfigError(
-                f"the certificates in the database's URL cannot be used: {error}", hint="check them"
-            ) from error
+            raise ConfigError(f"{', '.join(given)} in the database's URL: {error}", hint="check the files") from error
 
 
 def _context(mode: str, authority: str | None = None) -> ssl.SSLContext:
