@@ -22,7 +22,7 @@ from rich.table import Table
 from sql_agent.database import Database, open_database
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang, QueryLimits, Question
-from sql_agent.tasks.described.wording import half
+from sql_agent.tasks.described.words import half
 from sql_agent.tasks.medical.medical_task import description
 from sql_agent.tasks.medical.tables import SCHEMA
 

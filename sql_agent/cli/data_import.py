@@ -14,9 +14,8 @@ from sql_agent.database import Source
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.console import Ui
 from sql_agent.system.messages import printable
-from sql_agent.tasks.medical.importers.mapping import NOT_READ, TableMapping
+from sql_agent.tasks.medical.importers.mapping import NOT_READ, TableMapping, medical_records, published
 from sql_agent.tasks.medical.importers.proposal import ProposedField, mapping_toml, propose
-from sql_agent.tasks.medical.importers.published import medical_records, published
 from sql_agent.tasks.medical.importers.write import ImportReport, import_records
 from sql_agent.tasks.medical.tables import TABLES
 from sql_agent.tasks.sources import Rejected, by_reason, read_records

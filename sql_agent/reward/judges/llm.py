@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Collection, Mapping
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -26,6 +24,7 @@ from sql_agent.reward.judges.prompt_parts import (
     rows_text,
 )
 from sql_agent.schemas import Lang, Question, Record
+from sql_agent.system.files import read_toml
 from sql_agent.system.messages import first_problem
 
 REFUSALS = ("The database does not hold this information.", "数据库中没有这一信息。")
@@ -176,8 +175,7 @@ class LlmJudge:
 
 def shipped_rubric(name: Literal["default", "refusal"]) -> Rubric:
     """Return a rubric of this package: "refusal" for unanswerable questions, "default" for all others."""
-    text = files("sql_agent.reward.judges").joinpath("rubrics", f"{name}.toml").read_text(encoding="utf-8")
-    return _parse(text, f"rubrics/{name}.toml")
+    return load_rubric(Path(__file__).with_name("rubrics") / f"{name}.toml")
 
 
 def load_rubric(path: Path | None) -> Rubric:
@@ -185,21 +183,10 @@ def load_rubric(path: Path | None) -> Rubric:
     if path is None:
         return shipped_rubric("default")
     try:
-        return _parse(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise ConfigError(f"cannot read the rubric {path}: {error.strerror}", hint="check judge.rubric") from None
-
-
-def _parse(text: str, source: str) -> Rubric:
-    try:
-        return Rubric.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(
-            f"the rubric {source} is not valid TOML: {error}", hint="correct that line of the file"
-        ) from None
+        return Rubric.model_validate(read_toml(path, "check judge.rubric"))
     except ValidationError as error:
         raise ConfigError(
-            f"the rubric {source}: {first_problem(error)}", hint="see sql_agent/reward/judges/rubrics/default.toml"
+            f"the rubric {path}: {first_problem(error)}", hint="see sql_agent/reward/judges/rubrics/default.toml"
         ) from None
 
 

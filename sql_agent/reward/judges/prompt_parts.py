@@ -89,7 +89,7 @@ def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: i
         return "(no query ran)"
     lines = []
     for call in ran:
-        lines += [_head(_statement(call), _json(call.answer.columns)), *map(_json, call.answer.records)]
+        lines += [_head(call), *map(_json, call.answer.records)]
         if not call.answer.records:
             lines.append(_NO_ROWS)
     whole = "\n".join(lines)
@@ -107,8 +107,13 @@ class _Line(NamedTuple):
 
 def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) -> str:
     """Return as many rows as fit into `max_chars`, rows with quotes first, each at most half of `max_chars` long."""
-    heads = [_short_head(call, max_chars) for call in ran]
-    rows = [row for number, call in enumerate(ran) for row in _lines_of(number, call, quotes, max_chars // 2)]
+    heads = [_cut(_head(call), max_chars // 3) for call in ran]
+    rows = [
+        _Line(not _has_quote(record, quotes), query, place, _short_row(record, quotes, max_chars // 2))
+        for query, call in enumerate(ran)
+        for place, record in enumerate(call.answer.records)
+    ]
+    rows += [_Line(True, query, 0, _NO_ROWS) for query, call in enumerate(ran) if not call.answer.records]
     left = max_chars - _NOTE
     shown: list[_Line] = []
     seen: set[int] = set()
@@ -128,28 +133,10 @@ def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) 
     return "\n".join(lines)
 
 
-def _lines_of(query: int, call: QueryCall, quotes: Sequence[str], max_chars: int) -> list[_Line]:
-    if not call.answer.records:
-        return [_Line(True, query, 0, _NO_ROWS)]
-    return [
-        _Line(not _has_quote(record, quotes), query, place, _short_row(record, quotes, max_chars))
-        for place, record in enumerate(call.answer.records)
-    ]
-
-
-def _head(statement: str, columns: str) -> str:
-    return f'{{"sql": {_json(statement)}, "columns": {columns}}}'
-
-
-def _short_head(call: QueryCall, max_chars: int) -> str:
-    head = _head(_cut(_statement(call), max_chars // 4), _cut(_json(call.answer.columns), max_chars // 8))
-    return _cut(head, max_chars // 3)
-
-
-def _statement(call: QueryCall) -> str:
-    """Return the statement on one line, without comments."""
+def _head(call: QueryCall) -> str:
+    """Return the statement, on one line and without comments, and the columns of its result, as JSON."""
     without = _COMMENT_OR_QUOTED.sub(lambda m: " " if m.group().startswith(("--", "/*")) else m.group(), call.sql)
-    return " ".join(without.split())
+    return _json({"sql": " ".join(without.split()), "columns": call.answer.columns})
 
 
 def _has_quote(record: Sequence[Cell], quotes: Sequence[str]) -> bool:

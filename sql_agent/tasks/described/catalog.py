@@ -221,23 +221,21 @@ class Catalog:
         found = sorted(frozenset.intersection(*places)) if places else range(len(self.rows[table]))
         return [self.rows[table][place] for place in found]
 
-    def meeting(self, table: str, *conditions: Condition, most: int | None = None) -> list[Row]:
-        """Return the rows that meet all conditions.
+    def meeting(
+        self, table: str, *conditions: Condition, without: Condition | None = None, most: int | None = None
+    ) -> list[Row]:
+        """Return the rows that meet all conditions, and the opposite of the condition `without`.
 
         Return [] where there are more than `most`, or where another item contains one that is searched for.
         """
         exact = frozenset.intersection(*(self._exact(table, condition) for condition in conditions))
+        tests = [test for condition in conditions for test in condition.tests]
+        if without is not None:
+            exact -= self._exact(table, without)
+            tests += without.opposite
         if not exact or (most is not None and len(exact) > most):
             return []
-        found = self.matching(table, *(test for condition in conditions for test in condition.tests))
-        return found if len(exact) == len(found) else []
-
-    def lacking(self, table: str, first: Condition, second: Condition, most: int) -> list[Row]:
-        """Return the rows that meet the first condition and the opposite of the second; [] as for `meeting`."""
-        exact = self._exact(table, first) - self._exact(table, second)
-        if not 0 < len(exact) <= most:
-            return []
-        found = self.matching(table, *first.tests, *second.opposite)
+        found = self.matching(table, *tests)
         return found if len(exact) == len(found) else []
 
     def one_meeting(self, table: str, condition: Condition, chosen: random.Random) -> Row | None:
@@ -264,20 +262,12 @@ class Catalog:
         return {item: frozenset(found) for item, found in places.items()}
 
     @cache  # noqa: B019
-    def _folded(self, table: str, column: str) -> list[str | None]:
-        cells = self.database.tables[table].cells(column)
-        return [None if cell is None else fold(str(cell)) for cell in cells]
-
-    @cache  # noqa: B019
     def _joined(self, table: str, column: str) -> tuple[str, list[int], frozenset[int]]:
         """Return the cells of a column as one text, where each begins, and the places of those that are not NULL."""
-        cells = self._folded(table, column)
-        begins = list(accumulate((len(cell or "") + 1 for cell in cells), initial=0))
-        return (
-            "\0".join(cell or "" for cell in cells),
-            begins,
-            frozenset(n for n, c in enumerate(cells) if c is not None),
-        )
+        cells = self.database.tables[table].cells(column)
+        texts = ["" if cell is None else fold(str(cell)) for cell in cells]
+        begins = list(accumulate((len(text) + 1 for text in texts), initial=0))
+        return "\0".join(texts), begins, frozenset(place for place, cell in enumerate(cells) if cell is not None)
 
     def _containing(self, table: str, column: str, part: str) -> Iterator[int]:
         """Yield the places of the cells that contain a text; one search in all cells is faster than one in each."""

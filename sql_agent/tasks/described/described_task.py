@@ -59,7 +59,11 @@ def described_task(path: Path) -> Task:
     }
     task = Task(
         name=path.stem,
-        schema=_schema(description, path),
+        schema=RequiredSchema(
+            tables={name: tuple(table.columns) for name, table in description.tables.items()},
+            hint=f"check the path of the database, or describe it again: sql-agent init DB --out {path}",
+            names=_namings(description),
+        ),
         tool_description=f"Run one read-only {{dialect}} SELECT on the tables {', '.join(description.tables)} and get "
         "the rows as JSON.",
         disclaimer="For research on retrieval: check an answer in the database before you use it.",
@@ -90,15 +94,7 @@ def _database(description: Description, path: Path) -> Path | None:
     return path.parent / description.database
 
 
-def _schema(description: Description, path: Path) -> RequiredSchema:
-    return RequiredSchema(
-        tables={name: tuple(table.columns) for name, table in description.tables.items()},
-        hint=f"check the path of the database, or describe it again: sql-agent init DB --out {path}",
-        names=namings(description),
-    )
-
-
-def namings(description: Description) -> dict[str, Naming]:
+def _namings(description: Description) -> dict[str, Naming]:
     """Return the columns with the names of rows, by table, and the rows' other names."""
     return {
         name: Naming(table.name, called=table.other_names, beside=frozenset(table.beside))

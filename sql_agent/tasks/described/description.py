@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -14,6 +13,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from sql_agent.database.schema import fold
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, Record
+from sql_agent.system.files import read_toml
 from sql_agent.system.messages import first_problem
 from sql_agent.tasks.described.words import filled
 
@@ -222,14 +222,7 @@ class Description(Record):
 
 def read_description(path: Path) -> Description:
     """Read NAME.toml. Raises ConfigError when the file is missing, is not TOML, or describes nothing."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the description {path}: {error.strerror}", hint=f"make it: sql-agent init DB --out {path}"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}", hint="correct the line") from None
+    values = read_toml(path, f"make it: sql-agent init DB --out {path}")
     try:
         return Description.model_validate(values)
     except ValidationError as error:

@@ -12,8 +12,7 @@ from sql_agent.tasks.described.catalog import Catalog, Row
 from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
-from sql_agent.tasks.described.wording import Wording
-from sql_agent.tasks.described.words import filled, with_article
+from sql_agent.tasks.described.words import Wording, filled, with_article
 
 MOST_ROWS = 8  # rows of a searched answer; a longer list is nothing that a person wants to read
 MOST_COUNTED = 10  # rows of a count with evidence

@@ -12,8 +12,7 @@ from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.description import Claim, Column
 from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
-from sql_agent.tasks.described.wording import Wording
-from sql_agent.tasks.described.words import is_person
+from sql_agent.tasks.described.words import Wording, is_person
 
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # The sentence for each condition of which a question asks whether it is met.

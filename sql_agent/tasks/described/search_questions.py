@@ -11,8 +11,7 @@ from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
-from sql_agent.tasks.described.wording import Wording
-from sql_agent.tasks.described.words import is_noun
+from sql_agent.tasks.described.words import Wording, is_noun
 
 _MOST_THEN = 3  # rows of which another column is asked for
 
@@ -86,7 +85,7 @@ class SearchQuestions(Drafting):
             second = self._other(table, first)
             if second is None or not second.opposite:
                 continue
-            without = self._catalog.lacking(table, first, second, MOST_ROWS)
+            without = self._catalog.meeting(table, first, without=second, most=MOST_ROWS)
             found = self._catalog.meeting(table, first) if without else []
             filled_cells = all(row.values[second.column] not in {None, ""} for row in found)
             if filled_cells and 0 < len(without) < len(found):

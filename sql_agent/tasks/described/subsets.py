@@ -12,8 +12,7 @@ from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.description import Description
 from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Function, Join, Output, Statement
-from sql_agent.tasks.described.wording import Wording
-from sql_agent.tasks.described.words import filled, is_noun, plural_of, with_article
+from sql_agent.tasks.described.words import Wording, filled, is_noun, plural_of, with_article
 
 _TRIES = 4000  # random choices of a type; most of a small database come twice
 _SEARCHED = frozenset({"list", "text", "name"})  # conditions on a part of a cell, which searches are about

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.statement import COUNT, Comparison, Function, Join, Output, Statement
-from sql_agent.tasks.described.subsets import LinkPath, Subset, SubsetDrafting
+from sql_agent.tasks.described.subsets import Subset, SubsetDrafting
 
 _FUNCTIONS: tuple[tuple[Function, ...], ...] = (
     *(("AVG",), ("AVG",), ("AVG",), ("MAX",), ("MIN",), ("SUM",), ("SUM",)),
@@ -91,39 +91,39 @@ class TableQuestions(SubsetDrafting):
         """Yield questions for a number or an average of each value of a column, or of each row with linked rows."""
         for table in self._subjects():
             repeated, many = self._repeated(table), self._many(table)
-            numbers = list(self._table_columns(table, "number"))
             if many and self._chosen.random() < 0.5:
-                yield self._per_row(table, self._chosen.choice(many))
+                path = self._chosen.choice(many)
+                name, numbers = self._tables[table].name or path.key, list(self._table_columns(path.table, "number"))
+                slots = self._labels(table, [name]) | {"others": path.plural}
+                grouped = Statement(table, (Output(name),), joins=path.joins, group_by=Output(path.key))
+                yield self._per("per_row", grouped, slots, numbers, 0.4, of=path.table)
             elif repeated:
                 column = self._chosen.choice(repeated)
-                others = [each for each in numbers if each != column]
-                slots = self._labels(table, [column])
-                subset, key, output = Subset(table), "per_value", COUNT
-                if others and self._chosen.random() < 0.5:
-                    function, other = self._chosen.choice(_FUNCTIONS[:7])[0], self._chosen.choice(others)
-                    subset, key, output = (
-                        self._with_functions(subset, [function]),
-                        "function_per_value",
-                        Output(other, function=function),
-                    )
-                    slots["label2"] = self._labels(table, [other])["label"]
-                statement = Statement(table, (Output(column), output), group_by=Output(column))
-                yield self._draft("per_group", key, subset, statement, slots)
+                numbers = [each for each in self._table_columns(table, "number") if each != column]
+                grouped = Statement(table, (Output(column),), group_by=Output(column))
+                yield self._per("per_value", grouped, self._labels(table, [column]), numbers, 0.5)
 
-    def _per_row(self, table: str, path: LinkPath) -> Draft:
-        name = self._tables[table].name or path.key
-        slots = self._labels(table, [name]) | {"others": path.plural}
-        subset, key, output = Subset(table), "per_row", COUNT
-        numbers = list(self._table_columns(path.table, "number"))
-        if numbers and self._chosen.random() < 0.4:
+    def _per(
+        self,
+        key: str,
+        grouped: Statement,
+        slots: Mapping[str, str],
+        numbers: Sequence[str],
+        share: float,
+        *,
+        of: str = "",
+    ) -> Draft:
+        """Return a question for the size of each group or, of a `share`, for a function of one of the `numbers`.
+
+        These are columns of the grouped table, or `of` a linked one.
+        """
+        subset, output = Subset(grouped.table), COUNT
+        if numbers and self._chosen.random() < share:
             function, column = self._chosen.choice(_FUNCTIONS[:7])[0], self._chosen.choice(numbers)
-            subset, key, output = (
-                self._with_functions(subset, [function]),
-                "function_per_row",
-                Output(column, path.table, function=function),
-            )
-            slots["label2"] = self._labels(path.table, [column])["label"]
-        statement = Statement(table, (Output(name), output), joins=path.joins, group_by=Output(path.key))
+            subset, output = self._with_functions(subset, [function]), Output(column, of, function=function)
+            slots = {**slots, "label2": self._labels(of or grouped.table, [column])["label"]}
+            key = f"function_{key}"
+        statement = replace(grouped, outputs=(*grouped.outputs, output))
         return self._draft("per_group", key, subset, statement, slots)
 
     def groups(self) -> Iterator[Draft]:

@@ -163,7 +163,7 @@ def _sqlite_keys(path: Path, tables: Iterable[str]) -> dict[str, Keys]:
             primary[table] = tuple(row[1] for row in sorted(columns, key=lambda row: row[5]) if row[5])
             for number, _, target, column, to, *_ in connection.execute(f"PRAGMA foreign_key_list({quoted(table)})"):
                 references.append((table, str(number), column, fold(target), to))
-    return _keys(primary, references)
+    return _keys(primary, references, {})
 
 
 def _mysql_keys(read: Callable[[str], Sequence[tuple[object, ...]]]) -> dict[str, Keys]:
@@ -177,16 +177,13 @@ def _mysql_keys(read: Callable[[str], Sequence[tuple[object, ...]]]) -> dict[str
     comments: dict[str, dict[str, str]] = {}
     for table, column, comment in read(_MYSQL_COMMENTS):
         comments.setdefault(str(table), {})[str(column)] = str(comment)
-    keys = _keys(primary, references)
-    return {
-        table: Keys(keys[table].primary if table in keys else (), keys[table].foreign if table in keys else (), of)
-        for table in {*keys, *comments}
-        for of in [comments.get(table, {})]
-    }
+    return _keys(primary, references, comments)
 
 
 def _keys(
-    primary: Mapping[str, tuple[str, ...]], references: Sequence[tuple[str, str, str, str, str | None]]
+    primary: Mapping[str, tuple[str, ...]],
+    references: Sequence[tuple[str, str, str, str, str | None]],
+    comments: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Keys]:
     """Return the keys by table. A foreign key of several columns is left out."""
     width = Counter((table, constraint) for table, constraint, *_ in references)
@@ -195,4 +192,7 @@ def _keys(
         column_of = to or next(iter(primary.get(target, ())), None)
         if width[table, constraint] == 1 and column_of is not None:
             foreign.setdefault(table, []).append(ForeignKey(column, target, column_of))
-    return {table: Keys(primary.get(table, ()), tuple(foreign.get(table, ()))) for table in {*primary, *foreign}}
+    return {
+        table: Keys(primary.get(table, ()), tuple(foreign.get(table, ())), comments.get(table, {}))
+        for table in {*primary, *foreign, *comments}
+    }

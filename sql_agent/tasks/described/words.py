@@ -1,16 +1,20 @@
-"""Make words of names: labels from identifiers, plurals, articles, and the wordings of a language."""
+"""Words: labels from identifiers, plurals, articles, the wordings of a language, and how a question is said."""
 
 from __future__ import annotations
 
+import random
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from sql_agent.schemas import Lang
 
+_LEAST = 5  # a shorter list of wordings is used in all splits
+_T = TypeVar("_T")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SHORT = {
     **{"qty": "quantity", "desc": "description", "descr": "description", "addr": "address", "amt": "amount"},
@@ -141,3 +145,28 @@ def wordings(lang: Lang) -> Mapping[str, Any]:
 def filled(template: str, **slots: str) -> str:
     """Return a wording with its slots filled. A slot's text is taken as it is, also where it has braces."""
     return re.sub(r"\{(\w+)\}", lambda match: slots.get(match[1], match[0]), template)
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The ways to ask a question. `phrases` are slots with several ways to say them; their texts may have `slots`."""
+
+    templates: tuple[str, ...]
+    slots: Mapping[str, str]
+    phrases: Mapping[str, tuple[str, ...]]
+
+    def say(self, chosen: random.Random, *, held_out: bool, **slots: str) -> str:
+        """Return one of the texts. `held_out` is whether the split is test; `slots` replace those of the wording."""
+        template = chosen.choice(half(self.templates, held_out=held_out))
+        phrases = {slot: chosen.choice(half(ways, held_out=held_out)) for slot, ways in self.phrases.items()}
+        text = filled(filled(template, **phrases), **{**self.slots, **slots})
+        begins_with_a_word = template.startswith("{") and not template.startswith("{name}")
+        return text[:1].upper() + text[1:] if begins_with_a_word else text
+
+
+def half(wordings: Sequence[_T], *, held_out: bool) -> Sequence[_T]:
+    """Return the last fifth of the wordings for test, the others for train and val; all of a short list for each."""
+    if len(wordings) < _LEAST:
+        return wordings
+    place = len(wordings) - len(wordings) // _LEAST
+    return wordings[place:] if held_out else wordings[:place]

@@ -42,51 +42,13 @@ def aliases_in(text: str) -> Iterator[str]:
                     yield name.strip(" “”\"'")
 
 
+_DRUGS = """id med_name med_name_initial med_barcode med_approval component form dosage indication adverse_reactions
+contraindications precautions company_name description mechanism_action cate_name drug_interactions storage pack period
+approve_code status created_at"""
+_DISEASES = """id disease_name overview clinical_manif complication epidemiology examination treatment cause diagnosis
+differ_diag prevention prognosis create_at update_at"""
 TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "drugs_info": (
-            "id",
-            "med_name",
-            "med_name_initial",
-            "med_barcode",
-            "med_approval",
-            "component",
-            "form",
-            "dosage",
-            "indication",
-            "adverse_reactions",
-            "contraindications",
-            "precautions",
-            "company_name",
-            "description",
-            "mechanism_action",
-            "cate_name",
-            "drug_interactions",
-            "storage",
-            "pack",
-            "period",
-            "approve_code",
-            "status",
-            "created_at",
-        ),
-        "disease": (
-            "id",
-            "disease_name",
-            "overview",
-            "clinical_manif",
-            "complication",
-            "epidemiology",
-            "examination",
-            "treatment",
-            "cause",
-            "diagnosis",
-            "differ_diag",
-            "prevention",
-            "prognosis",
-            "create_at",
-            "update_at",
-        ),
-    }
+    {"drugs_info": tuple(_DRUGS.split()), "disease": tuple(_DISEASES.split())}
 )
 
 NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "disease": "disease_name"})

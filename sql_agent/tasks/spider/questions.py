@@ -83,12 +83,10 @@ def held_out_databases(settings: Settings) -> list[str]:
 
 def _question(row: Mapping[str, Any], number: int, path: Path, kind: Callable[[str, str], str]) -> Question:
     for column in _COLUMNS:
+        place = f"{path}, question {number}, {column}"
         if not isinstance(row.get(column), str) or not row[column].strip():
-            raise DataError(
-                f"{path}, question {number}, {column}: missing, empty or not a text",
-                hint=f"each question needs {', '.join(_COLUMNS)}",
-            )
-        check_text(row[column], f"{path}, question {number}, {column}")
+            raise DataError(f"{place}: missing, empty or not a text", hint=f"each question needs {', '.join(_COLUMNS)}")
+        check_text(row[column], place)
     gold, text = row["query"].strip().rstrip(";").strip(), row["question"].strip()
     return Question(
         id=str(row.get("id") or f"{path.stem}-{number}"),

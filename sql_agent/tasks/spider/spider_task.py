@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -31,22 +30,8 @@ from sql_agent.tasks.task import Task
 
 _SAMPLED_ROWS = 200
 _MAX_VALUE_CHARS = 30  # longer texts are prose, which no WHERE compares as a whole
+_WIDEST = 100  # columns of a table that is shortened
 CUT = "-- ..."
-
-
-@dataclass(frozen=True)
-class _Column:
-    name: str
-    type: str
-    is_key: bool
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Table:
-    name: str
-    columns: tuple[_Column, ...]
-    references: tuple[str, ...]
 
 
 @lru_cache(maxsize=512)
@@ -56,55 +41,37 @@ def schema_text(path: Path, *, max_chars: int, values: int) -> str:
     Up to `values` frequent values follow each text column. A longer text is shortened: first the values are left out,
     then the types, then the last columns of the widest tables.
     """
+    forms = [(values, True, None), (0, True, None), *((0, False, width) for width in (None, *range(_WIDEST, 0, -1)))]
     with closing(read_only_connection(path)) as connection:
-        tables = [_read_table(connection, name, values) for name in _table_names(connection)]
-    bare = [replace(table, columns=tuple(replace(c, values=()) for c in table.columns)) for table in tables]
-    untyped = [replace(table, columns=tuple(replace(c, type="") for c in table.columns)) for table in bare]
-    for form in (tables, bare, untyped):
-        if len(text := _text(form)) <= max_chars:
-            return text
-    width = max(len(table.columns) for table in tables)
-    while width > 1 and len(text := _text(untyped, width)) > max_chars:
-        width -= 1
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' "
+                                   "ESCAPE '\\' ORDER BY rowid").fetchall()  # fmt: skip
+        for form in forms:
+            text = "\n".join(_table_text(connection, name, *form) for (name,) in names)
+            if len(text) <= max_chars:
+                break
     return text[:max_chars]
 
 
-def _text(tables: Sequence[_Table], width: int | None = None) -> str:
-    return "\n".join(_table_text(table, width or len(table.columns)) for table in tables)
-
-
-def _table_text(table: _Table, width: int) -> str:
-    keys = [column.name for column in table.columns if column.is_key]
-    lines = [_column_text(column) for column in table.columns[:width]]
-    if keys:
-        lines.append(f"primary key ({', '.join(map(_shown, keys))})")
-    lines += table.references
-    cut = f"\n  {CUT}" if width < len(table.columns) else ""
-    return f"CREATE TABLE {_shown(table.name)} (\n  " + ",\n  ".join(lines) + f"{cut}\n)"
-
-
-def _column_text(column: _Column) -> str:
-    text = f"{_shown(column.name)} {column.type}".strip()
-    return f"{text} /* {', '.join(column.values)} */" if column.values else text
-
-
-def _table_names(connection: sqlite3.Connection) -> list[str]:
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' "
-                               "ESCAPE '\\' ORDER BY rowid")  # fmt: skip
-    return [name for (name,) in found]
-
-
-def _read_table(connection: sqlite3.Connection, name: str, values: int) -> _Table:
-    columns = []
-    for _, column, kind, _, _, key in connection.execute(f"PRAGMA table_info({quoted(name)})").fetchall():
-        plain = kind.partition("(")[0].strip().lower()
-        shown = _values(connection, name, column, values) if values and _is_text(plain) else ()
-        columns.append(_Column(column, plain, bool(key), shown))
-    references = [
-        f"foreign key ({_shown(row[3])}) references {_shown(row[2])}" + (f" ({_shown(row[4])})" if row[4] else "")
-        for row in connection.execute(f"PRAGMA foreign_key_list({quoted(name)})")
-    ]
-    return _Table(name, tuple(columns), tuple(reversed(references)))
+def _table_text(connection: sqlite3.Connection, table: str, values: int, typed: bool, width: int | None) -> str:
+    """Return the CREATE TABLE statement of a table, of its first `width` columns."""
+    columns = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    lines = []
+    for _, column, declared, *_ in columns[:width]:
+        kind = declared.partition("(")[0].strip().lower()
+        is_text = not kind or any(word in kind for word in ("char", "text", "clob", "string"))
+        found = _values(connection, table, column, values) if values and is_text else ()
+        shown = f" /* {', '.join(found)} */" if found else ""
+        lines.append(f"{_shown(column)} {kind if typed else ''}".strip() + shown)
+    if keys := [_shown(row[1]) for row in columns if row[5]]:
+        lines.append(f"primary key ({', '.join(keys)})")
+    lines += reversed(
+        [
+            f"foreign key ({_shown(row[3])}) references {_shown(row[2])}" + (f" ({_shown(row[4])})" if row[4] else "")
+            for row in connection.execute(f"PRAGMA foreign_key_list({quoted(table)})")
+        ]
+    )
+    cut = f"\n  {CUT}" if width and width < len(columns) else ""
+    return f"CREATE TABLE {_shown(table)} (\n  " + ",\n  ".join(lines) + f"{cut}\n)"
 
 
 def _values(connection: sqlite3.Connection, table: str, column: str, count: int) -> tuple[str, ...]:
@@ -114,10 +81,6 @@ def _values(connection: sqlite3.Connection, table: str, column: str, count: int)
         f"AND length(value) <= {_MAX_VALUE_CHARS} GROUP BY value ORDER BY 2 DESC, value LIMIT {count}"
     )
     return tuple("'" + " ".join(value.split()).replace("'", "''").replace("*/", "* /") + "'" for value, _ in found)
-
-
-def _is_text(kind: str) -> bool:
-    return not kind or any(word in kind for word in ("char", "text", "clob", "string"))
 
 
 def _shown(name: str) -> str:

@@ -15,7 +15,7 @@ from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import Claim, as_toml, read_description
 from sql_agent.tasks.described.generate import make_question_files
 from sql_agent.tasks.described.row_questions import decide, is_apart
-from sql_agent.tasks.described.wording import Wording, half
+from sql_agent.tasks.described.words import Wording, half
 
 _PLANTS = """\
 lang = "en"

@@ -11,7 +11,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.questions.question_check import check_questions, count_quotes, problem_of
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang
-from sql_agent.tasks.described.wording import half
+from sql_agent.tasks.described.words import half
 from sql_agent.tasks.medical.medical_task import TASK, description, make_question_files
 from tests.support.medical_questions import Made, everything
 from tests.support.small_database import make_database

@@ -1,30 +1,45 @@
-"""Turn a record of a source into a row of one of the two tables, by a mapping file: docs/data.md has an example."""
+"""Turn the records of a source into rows of the two tables, by a mapping file: docs/data.md has an example.
+
+Two published data sets have a built-in mapping and a reader: CMeKG and openFDA's drug labels.
+"""
 
 from __future__ import annotations
 
-import tomllib
+import io
+import json
+import pickle
+import tarfile
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from sql_agent.errors import ConfigError
+from sql_agent.database import Source
+from sql_agent.errors import ConfigError, DataError
+from sql_agent.system.files import read_toml
 from sql_agent.system.messages import first_problem
 from sql_agent.tasks.cells import texts_of, unreadable
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
-from sql_agent.tasks.sources import Rejected, SourceRecord
+from sql_agent.tasks.sources import FORMATS, Records, Rejected, Say, SourceRecord, json_record, read_records, reading
 
+Published = Literal["cmekg", "openfda"]
+_CMEKG = "cmekg.pkl"
+_FORMATS = f"a .pkl or .tar.gz of PyCMeKG, openFDA's .json or .json.zip, {FORMATS}"
 _MAPPINGS = Path(__file__).parent / "mappings"
 _EXAMPLE = "docs/data.md has an example"
 # Columns that are never imported: the row's number, and when it was written.
 NOT_READ = frozenset({"id", "created_at", "create_at", "update_at"})
 
+_Fields = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+
 
 class _Table(BaseModel):
-    """A section of a mapping file; each key without a field here is a column."""
+    """A section of a mapping file; a subclass for each table has its columns as fields."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
     source: str = Field("", alias="from")
     when: tuple[str, ...] = ()
     labelled: tuple[str, ...] = ()
@@ -37,8 +52,21 @@ class _Table(BaseModel):
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The fields of the source that fill each column."""
-        given = (self.model_extra or {}).items()
-        return {column: (fields,) if isinstance(fields, str) else tuple(fields) for column, fields in given}
+        names = type(self).model_fields.keys() - _Table.model_fields.keys()
+        return {name: fields for name in type(self).model_fields if name in names and (fields := getattr(self, name))}
+
+
+def _sections() -> dict[str, Any]:
+    """Return the fields of a mapping file: for each table a section, in which only the column of names is required."""
+    sections = {}
+    for table, columns in TABLES.items():
+        fields: dict[str, Any] = {name: (_Fields, ()) for name in columns if name not in NOT_READ}
+        fields[NAME_COLUMNS[table]] = (_Fields, ...)
+        sections[table] = (create_model(table, __base__=_Table, **fields) | None, None)
+    return sections
+
+
+_File = create_model("_File", __config__=ConfigDict(extra="forbid"), separator=(str, "；"), **_sections())
 
 
 @dataclass(frozen=True)
@@ -55,34 +83,31 @@ class MedicalRow:
         return (self.table, *sorted(self.values.items()))
 
 
-class TableMapping(BaseModel):
-    """The content of a mapping file."""
+@dataclass(frozen=True)
+class TableMapping:
+    """The content of a mapping file: its sections by table, and what separates the texts of one cell."""
 
-    model_config = ConfigDict(extra="forbid")
-    separator: str = "；"
-    drugs_info: _Table | None = None
-    disease: _Table | None = None
+    separator: str
+    tables: Mapping[str, _Table]
 
     @classmethod
     def load(cls, path: Path) -> TableMapping:
         """Read a mapping file. Raises ConfigError when it is not valid."""
         try:
-            mapping = cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+            mapping = cls._of(read_toml(path, _EXAMPLE))
         except ValidationError as error:
-            raise ConfigError(f"{path}: {first_problem(error)}", hint=f"tables: {', '.join(TABLES)}") from error
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot read the mapping {path}: {error}", hint=_EXAMPLE) from error
+            columns = {name: [column for column in of if column not in NOT_READ] for name, of in TABLES.items()}
+            known = "; ".join(f"{name}: {', '.join(of)}" for name, of in columns.items())
+            raise ConfigError(f"{path}: {first_problem(error)}", hint=f"tables and columns: {known}") from error
         if not mapping.tables:
             raise ConfigError(f"{path} has no section {' or '.join(TABLES)}", hint=_EXAMPLE)
-        for name, table in mapping.tables.items():
-            known = [column for column in TABLES[name] if column not in NOT_READ]
-            if unknown := sorted({*table.columns, *table.labelled} - {*known}):
-                hint = f"columns: {', '.join(known)}"
-                raise ConfigError(f"{path}: {name} has no column {', '.join(unknown)}", hint=hint)
-            if NAME_COLUMNS[name] not in table.columns:
-                hint = "name the field of the source that contains the name"
-                raise ConfigError(f"{path}: {name} needs {NAME_COLUMNS[name]}", hint=hint)
         return mapping
+
+    @classmethod
+    def _of(cls, values: Mapping[str, Any]) -> TableMapping:
+        file = _File.model_validate(values)
+        tables = {name: section for name in TABLES if (section := getattr(file, name)) is not None}
+        return cls(file.separator, tables)  # type: ignore[attr-defined]
 
     @classmethod
     def packaged(cls, name: str) -> TableMapping:
@@ -92,18 +117,13 @@ class TableMapping(BaseModel):
     @classmethod
     def same_names(cls) -> TableMapping:
         """Return the mapping for a source with our names of tables and columns."""
-        return cls.model_validate(
+        return cls._of(
             {
                 table: {"from": table, "when": [NAME_COLUMNS[table]]}
                 | {name: name for name in columns if name not in NOT_READ}
                 for table, columns in TABLES.items()
             }
         )
-
-    @property
-    def tables(self) -> dict[str, _Table]:
-        """The sections of the file, by table."""
-        return {name: section for name in TABLES if (section := getattr(self, name)) is not None}
 
     @property
     def sources(self) -> list[str]:
@@ -128,23 +148,81 @@ class TableMapping(BaseModel):
                 parts = [(field, text) for field in fields for text in texts_of(record.get(field))]
             except TypeError as error:
                 return Rejected(record.place, f"{column} is not a text", str(error))
-            if not parts:
-                continue
-            if column == NAME_COLUMNS[name]:
+            if parts and column == NAME_COLUMNS[name]:
                 values[column] = parts[0][1]
-            else:
+            elif parts:
                 shown = [f"{field}：{text}" if column in table.labelled else text for field, text in parts]
                 values[column] = self.separator.join(dict.fromkeys(shown))
-        problem = _problem(name, values, table)
-        return Rejected(record.place, problem) if problem else MedicalRow(record.place, name, values)
+        needed_fields = ", ".join(table.columns[NAME_COLUMNS[name]])
+        bad = next((column for column, text in values.items() if unreadable(text)), None)
+        if NAME_COLUMNS[name] not in values:
+            return Rejected(record.place, f"no {NAME_COLUMNS[name]}: {needed_fields} is empty")
+        if bad is not None:
+            return Rejected(record.place, f"{bad} contains bytes that are not UTF-8 text")
+        if len(values) == 1:
+            return Rejected(record.place, "it has a name and nothing else")
+        return MedicalRow(record.place, name, values)
 
 
-def _problem(name: str, values: Mapping[str, str], table: _Table) -> str | None:
-    """Return why `values` cannot be a row of the table `name`."""
-    column = NAME_COLUMNS[name]
-    if column not in values:
-        return f"no {column}: {', '.join(table.columns[column])} is empty"
-    for column, text in values.items():
-        if unreadable(text):
-            return f"{column} contains bytes that are not UTF-8 text"
-    return "it has a name and nothing else" if len(values) == 1 else None
+def published(source: Source) -> Published | None:
+    """Return the name of the built-in mapping for this kind of source."""
+    name = source.name.lower() if isinstance(source, Path) else ""
+    if name.endswith((".pkl", ".tar.gz")):
+        return "cmekg"
+    return "openfda" if name.endswith((".json", ".json.zip")) else None
+
+
+def medical_records(source: Source, tables: list[str], say: Say) -> Records:
+    """Yield the records of a published data set or of any other source, as `read_records` does."""
+    name = published(source)
+    if name is None or not isinstance(source, Path):
+        yield from read_records(source, tables, say, _FORMATS)
+        return
+    with reading(source, _FORMATS):
+        yield from _cmekg(source) if name == "cmekg" else _openfda(source)
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Loads numbers, texts, lists and dicts; refuses a pickle that names a function or class."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        raise DataError(
+            f"the pickle names {module_name}.{global_name}; plain data names no code, so nothing was run",
+            hint="take the file from the package PyCMeKG itself",
+        )
+
+
+def _cmekg(path: Path) -> Records:
+    """Yield the subjects of PyCMeKG's graph, from its pickle or from the package's source archive."""
+    content = path.read_bytes() if path.suffix == ".pkl" else _graph_in_archive(path)
+    graph = _DataUnpickler(io.BytesIO(content)).load()
+    if not isinstance(graph, dict):
+        raise DataError(f"{path} contains a {type(graph).__name__}, not a dict", hint="take the file from PyCMeKG")
+    for subject, predicates in graph.items():
+        if isinstance(predicates, dict):
+            yield SourceRecord(str(subject), {"name": subject, **predicates})
+        else:
+            yield Rejected(str(subject), "its value is not a dict of predicates")
+
+
+def _graph_in_archive(path: Path) -> bytes:
+    with tarfile.open(path) as archive:
+        member = next((m for m in archive.getmembers() if m.name.endswith(f"/{_CMEKG}")), None)
+        content = archive.extractfile(member) if member else None
+        if content is None:
+            raise DataError(f"{path} contains no {_CMEKG}", hint="take the source archive of PyCMeKG")
+        return content.read()
+
+
+def _openfda(path: Path) -> Records:
+    """Yield the labels in one of openFDA's JSON files."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            content = json.loads(archive.read(archive.namelist()[0]))
+    else:
+        content = json.loads(path.read_bytes())
+    labels = content.get("results") if isinstance(content, dict) else None
+    if not isinstance(labels, list):
+        raise DataError(f'{path} has no list "results"', hint="give a file of openFDA's drug labels, or JSONL")
+    for number, label in enumerate(labels, start=1):
+        yield json_record(f"result {number}", label)

@@ -14,8 +14,7 @@ from rapidfuzz import fuzz, process
 
 from sql_agent.schemas import Lang
 from sql_agent.tasks.cells import texts_of
-from sql_agent.tasks.medical.importers.mapping import NOT_READ, TableMapping
-from sql_agent.tasks.medical.importers.published import Published
+from sql_agent.tasks.medical.importers.mapping import NOT_READ, Published, TableMapping
 from sql_agent.tasks.medical.medical_task import description
 from sql_agent.tasks.medical.tables import ALIAS_COLUMNS, NAME_COLUMNS, TABLES
 from sql_agent.tasks.sources import Records, Rejected

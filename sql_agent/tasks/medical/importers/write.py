@@ -49,19 +49,18 @@ def import_records(records: Records, mapping: TableMapping, database: Source, re
     written to the JSON Lines file `rejected`. Raises DataError when no row can be imported or a file cannot be written.
     """
     report = ImportReport()
-    rows = _rows(records, mapping, report)
+    rows = list(_rows(records, mapping, report))
     if not rows:
-        reasons = "; ".join(
-            f"{len(places)} times: {reason}" for reason, places in list(by_reason(report.rejected).items())[:3]
-        )
+        reason = next(iter(by_reason(report.rejected)), "the source is empty")
         known = f"; the source has the fields {', '.join(report.fields)}" if report.fields else ""
         raise DataError(
-            f"no row could be imported ({reasons or 'the source is empty'}){known}",
+            f"no row could be imported: {reason}{known}",
             hint="without --db and --mapping, the command proposes a mapping of fields to columns",
         )
     try:
         with _transaction(database, rows) as (cursor, mark):
-            _insert(rows, cursor, mark, report)
+            for table in TABLES:
+                _insert(table, [row for row in rows if row.table == table], cursor, mark, report)
             write_rejected(report.rejected, rejected)
     except (OSError, sqlite3.Error, pymysql.Error) as error:
         hint = "check --db, --rejected and the permission to write there"
@@ -69,22 +68,20 @@ def import_records(records: Records, mapping: TableMapping, database: Source, re
     return report
 
 
-def _rows(records: Records, mapping: TableMapping, report: ImportReport) -> list[MedicalRow]:
-    """Return the distinct rows of `records`; report rejected records and the fields of the source."""
-    rows: dict[tuple[object, ...], MedicalRow] = {}
+def _rows(records: Records, mapping: TableMapping, report: ImportReport) -> Iterator[MedicalRow]:
+    """Yield the distinct rows of `records`; report rejected records and the fields of the source."""
+    places: dict[tuple[object, ...], str] = {}
     for record in records:
-        if isinstance(record, Rejected):
-            report.rejected.append(record)
-            continue
-        report.fields.update(dict.fromkeys(map(str, record.fields)))
-        row = mapping.row(record)
+        if not isinstance(record, Rejected):
+            report.fields.update(dict.fromkeys(map(str, record.fields)))
+        row = record if isinstance(record, Rejected) else mapping.row(record)
         if isinstance(row, Rejected):
             report.rejected.append(row)
-        elif first := rows.get(row.key):
-            report.rejected.append(Rejected(row.place, "the same row again", first.place))
+        elif row.key in places:
+            report.rejected.append(Rejected(row.place, "the same row again", places[row.key]))
         else:
-            rows[row.key] = row
-    return list(rows.values())
+            places[row.key] = row.place
+            yield row
 
 
 @contextmanager
@@ -116,53 +113,39 @@ def _make_tables(cursor: Any, rows: Sequence[MedicalRow], statement: Callable[[s
     present = {name for (name,) in cursor.fetchall()}
     for table in TABLES.keys() & present:
         cursor.execute(f"SELECT * FROM {table} LIMIT 0")
-        columns = {name for name, *_ in cursor.description}
         needed = {column for row in rows if row.table == table for column in row.values}
-        if missing := sorted(needed - columns):
+        if missing := sorted(needed - {name for name, *_ in cursor.description}):
             raise DataError(
                 f"the table {table} has no column {', '.join(missing)}", hint="add it, or leave it out of the mapping"
             )
-    for table in TABLES:
-        if table not in present:
-            cursor.execute(statement(table))
+    for table in TABLES.keys() - present:
+        cursor.execute(statement(table))
 
 
-def _insert(rows: Sequence[MedicalRow], cursor: Any, mark: str, report: ImportReport) -> None:
-    """Insert the rows that the database lacks, with ids after the last one, and report repeated names."""
-    present = {table: _present(cursor, table) for table in TABLES}
-    last_ids = {table: _last_id(cursor, table) for table in TABLES}
+def _insert(table: str, rows: Sequence[MedicalRow], cursor: Any, mark: str, report: ImportReport) -> None:
+    """Insert the rows that a table lacks, with ids after the last one, and report repeated names."""
+    cursor.execute(f"SELECT * FROM {table}")
+    names = [name for name, *_ in cursor.description]
+    stored = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    present = {
+        MedicalRow("", table, {name: cell for name, cell in row.items() if cell and name not in NOT_READ}).key
+        for row in stored
+    }
+    called = Counter(str(row[NAME_COLUMNS[table]]) for row in stored)
+    last_id = max((row["id"] for row in stored if row["id"] is not None), default=0)
     for row in rows:
-        if row.key in present[row.table]:
+        if row.key in present:
             report.rejected.append(Rejected(row.place, "the database has this row already"))
             continue
-        values = {"id": last_ids[row.table] + 1, **row.values}
+        values = {"id": last_id + 1, **row.values}
         columns, marks = ", ".join(map(quoted, values)), ", ".join([mark] * len(values))
         try:
-            cursor.execute(f"INSERT INTO {row.table} ({columns}) VALUES ({marks})", tuple(values.values()))
+            cursor.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(values.values()))
         except pymysql.err.DataError as error:  # a text that is too long, or not of the column's characters
             report.rejected.append(Rejected(row.place, "the table cannot store it", message_of(error)))
             continue
-        last_ids[row.table] += 1
-        report.rows[row.table] += 1
-        report.filled.update((row.table, column) for column in row.values)
-    for table, name in NAME_COLUMNS.items():
-        cursor.execute(f"SELECT {name} FROM {table} GROUP BY {name} HAVING COUNT(*) > 1 ORDER BY {name}")
-        report.repeated[table] = [str(found) for (found,) in cursor.fetchall()]
-
-
-def _present(cursor: Any, table: str) -> set[tuple[object, ...]]:
-    """Return the keys of the rows in `table`."""
-    cursor.execute(f"SELECT * FROM {table}")
-    names = [name for name, *_ in cursor.description]
-    rows = (zip(names, row, strict=True) for row in cursor.fetchall())
-    return {
-        MedicalRow("", table, {name: cell for name, cell in row if cell and name not in NOT_READ}).key for row in rows
-    }
-
-
-def _last_id(cursor: Any, table: str) -> int:
-    cursor.execute(f"SELECT MAX(id) FROM {table}")
-    ((last,),) = cursor.fetchall()
-    if not isinstance(last, int | None):
-        raise DataError(f"the column id of {table} contains {last!r}, not a number", hint="import into other tables")
-    return last or 0
+        last_id += 1
+        called[row.values[NAME_COLUMNS[table]]] += 1
+        report.rows[table] += 1
+        report.filled.update((table, column) for column in row.values)
+    report.repeated[table] = sorted(name for name, count in called.items() if count > 1)

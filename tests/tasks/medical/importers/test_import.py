@@ -204,8 +204,8 @@ def test_a_source_that_is_imported_twice_adds_its_rows_once(tmp_path: Path, caps
     [
         ("[medicines]\nmed_name='x'", "medicines"),
         ("[drugs_info]\nmed_name='x'\nuses='y'", "uses"),
-        ("[disease]\ncause='y'", "needs disease_name"),
-        ("[disease", "cannot read the mapping"),
+        ("[disease]\ncause='y'", "disease_name: Field required"),
+        ("[disease", "is not valid TOML"),
     ],
 )
 def test_a_wrong_mapping_names_what_is_wrong(
