@@ -6,6 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Literal, Protocol
@@ -250,6 +251,12 @@ def load_task(name: str) -> Task:
             f"{module_name} has no task {attribute}", hint=f"the module has {', '.join(found) or 'no Task'}"
         )
     return task
+
+
+@cache
+def prompt_file(module: str, name: str) -> str:
+    """Return the text of the file `name` in the folder prompts beside the file of a module."""
+    return Path(module).with_name("prompts").joinpath(name).read_text(encoding="utf-8")
 
 
 def default_settings(task_name: str) -> list[Path]:

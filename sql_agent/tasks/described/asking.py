@@ -202,7 +202,9 @@ def _problem_of_rows(
             return f"the statement failed ({answer.error.kind})"
         if answer.truncated:
             return "the result is too large"
-    return None if _same_rows(found[-1].records, expected, ordered=ordered) else "other rows than expected"
+    texts = [[tuple(map(str, row)) for row in rows] for rows in (found[-1].records, expected)]
+    are_same = texts[0] == texts[1] if ordered else Counter(texts[0]) == Counter(texts[1])
+    return None if are_same else "other rows than expected"
 
 
 def _are_shown(question: Question, found: QueryAnswer) -> bool:
@@ -213,8 +215,3 @@ def _are_shown(question: Question, found: QueryAnswer) -> bool:
 
 def _has_owners(question: Question) -> bool:
     return ":" in question.answer or "：" in question.answer
-
-
-def _same_rows(found: Sequence[tuple[Cell, ...]], expected: Sequence[tuple[Cell, ...]], *, ordered: bool) -> bool:
-    texts = [[tuple(map(str, row)) for row in rows] for rows in (found, expected)]
-    return texts[0] == texts[1] if ordered else Counter(texts[0]) == Counter(texts[1])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
@@ -16,7 +14,7 @@ from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.described.description import WORDINGS, Column, Description, Table, read_description
 from sql_agent.tasks.described.generate import make_question_files
 from sql_agent.tasks.described.words import wordings
-from sql_agent.tasks.task import Task
+from sql_agent.tasks.task import Task, prompt_file
 
 _SLOT = re.compile(r"\{[^{}]*\}")
 _MOST_CHARS = 6_000  # of the tables in a prompt; a longer text has the names of the columns only
@@ -120,15 +118,10 @@ def _words(description: Description, lang: Lang) -> Words:
 
 
 def _prompt(name: str, description: Description, database: Database) -> str:
-    template = _prompt_file(f"{name}.{description.lang}.txt")
+    template = prompt_file(__file__, f"{name}.{description.lang}.txt")
     full, bare = ("\n".join(_tables(description, with_meanings=meanings)) for meanings in (True, False))
     tables = full if len(full) <= _MOST_CHARS else bare
     return template.replace("{dialect}", database.dialect.title).replace("{tables}", tables).strip()
-
-
-@cache
-def _prompt_file(name: str) -> str:
-    return files("sql_agent.tasks.described").joinpath("prompts", name).read_text(encoding="utf-8")
 
 
 def _tables(description: Description, *, with_meanings: bool) -> Iterator[str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
-from importlib.resources import files
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sql_agent.questions.question_columns import language
@@ -15,8 +13,9 @@ from sql_agent.questions.teacher import Entry, digest_of
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prompt_parts import render
 from sql_agent.schemas import Lang, Record, Usage
-from sql_agent.tasks.described.description import Column, Description, Kind, Table, Wordings
+from sql_agent.tasks.described.description import Column, Description, Kind, Wordings
 from sql_agent.tasks.described.table_rows import DatabaseRows
+from sql_agent.tasks.task import prompt_file
 
 LEAST_TOKENS = 4000  # of a reply about a table of the most columns
 _MOST_COLUMNS = 10  # of one request; a wider table has several
@@ -74,7 +73,7 @@ class TablePart(NamedTuple):
 
 def parts_of(description: Description, database: DatabaseRows) -> Iterator[TablePart]:
     """Yield the parts of all tables that have columns to ask about."""
-    template = files("sql_agent.tasks.described").joinpath("prompts", f"propose.{description.lang}.txt")
+    template = prompt_file(__file__, f"propose.{description.lang}.txt")
     for name, table in description.tables.items():
         columns = [column for column, of in table.columns.items() if of.kind != "id"]
         for start in range(0, len(columns), _MOST_COLUMNS):
@@ -84,7 +83,7 @@ def parts_of(description: Description, database: DatabaseRows) -> Iterator[Table
                 "table": json.dumps({"table": name, "label": table.label, "plural": table.plural}, ensure_ascii=False),
                 "columns": "\n".join(lines),
             }
-            prompt = render(template.read_text(encoding="utf-8"), values)
+            prompt = render(template, values)
             yield TablePart(f"{name} {start // _MOST_COLUMNS + 1}", name, shown, prompt)
 
 
@@ -98,75 +97,54 @@ def with_proposals(
     description: Description, proposals: Sequence[tuple[TablePart, TableProposal]]
 ) -> tuple[Description, Counter[str], Counter[str]]:
     """Return the description with the usable proposals, how many are used by kind, and how many not by reason."""
-    merging = _Merging(description.lang, Counter(), Counter())
-    tables = dict(description.tables)
-    for part, proposal in proposals:
-        tables[part.table] = merging.table(tables[part.table], part.columns, proposal)
-    return description.model_copy(update={"tables": tables}), merging.used, merging.dropped
+    used: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
 
-
-class _Merging(NamedTuple):
-    lang: Lang
-    used: Counter[str]
-    dropped: Counter[str]
-
-    def table(self, table: Table, shown: Sequence[str], proposal: TableProposal) -> Table:
-        columns = dict(table.columns)
-        for column in proposal.columns:
-            if column.column in shown:
-                columns[column.column] = self._column(columns[column.column], column)
-            else:
-                self.dropped["unknown column"] += 1
-        words = self._words({"label": proposal.label, "plural": proposal.plural})
-        return table.model_copy(update={"columns": columns, **words})
-
-    def _column(self, column: Column, proposal: ColumnProposal) -> Column:
-        """Return the column with what is proposed. Proposed ways to ask replace the plain ones, whose label is old."""
-        words = {"label": proposal.label}
-        lists = {}
-        for key, (kinds, slots) in _KINDS.items():
-            value = getattr(proposal, key)
-            if column.kind in kinds and isinstance(value, tuple):
-                lists[key] = self._wordings(value, slots)
-            elif column.kind in kinds and value:
-                words[key] = value
-            elif value:
-                self.dropped[f"`{key}` of the kind {column.kind}"] += 1 if isinstance(value, str) else len(value)
-        kept = {key: ways for key, ways in lists.items() if ways}
-        return column.model_copy(update=self._words(words) | kept)
-
-    def _words(self, words: Mapping[str, str]) -> dict[str, str]:
-        good = {}
-        for key, word in words.items():
-            text = " ".join(word.split())
-            problem = "empty" if not text else "braces in a label" if _SLOT.search(text) else self._foreign(text)
-            if problem:
-                self.dropped[problem] += 1
-            else:
-                good[key] = text
-        self.used["labels"] += len(good)
-        return good
-
-    def _wordings(self, texts: Sequence[str], slots: Sequence[str]) -> Wordings:
+    def usable(texts: Iterable[str], slots: Sequence[str] = ()) -> Wordings:
         good: dict[str, None] = {}
         for text in (" ".join(each.split()) for each in texts):
-            asked = reduce(lambda left, slot: left.replace(f"{{{slot}}}", ""), slots, text)
-            if not text:
-                problem = "empty"
-            elif sorted(_SLOT.findall(text)) != sorted(slots) or "{" in asked or "}" in asked:
-                problem = "wrong slots"
-            else:
-                problem = "wrong language" if language(asked) != self.lang else "twice" if text in good else ""
+            problem = _problem(text, slots, description.lang) or ("twice" if text in good else "")
             if problem:
-                self.dropped[problem] += 1
+                dropped[problem] += 1
             else:
                 good[text] = None
-        self.used["wordings"] += len(good)
+        used["wordings" if slots else "labels"] += len(good)
         return tuple(good)
 
-    def _foreign(self, label: str) -> str:
-        """Return the problem of an English label in Chinese; a Chinese label may be BMI or pH."""
-        return "wrong language" if self.lang == "en" and language(label) != "en" else ""
+    def with_proposal(column: Column, proposal: ColumnProposal) -> Column:
+        """Return the column with what is proposed. Proposed ways to ask replace the plain ones, whose label is old."""
+        found: dict[str, Wordings | str] = dict(zip(["label"], usable([proposal.label]), strict=False))
+        for key, (kinds, slots) in _KINDS.items():
+            value = getattr(proposal, key)
+            texts = value if slots else [value] if value else []
+            if column.kind not in kinds:
+                dropped[f"`{key}` of the kind {column.kind}"] += len(texts)
+            elif good := usable(texts, slots):
+                found[key] = good if slots else good[0]
+        return column.model_copy(update=found)
+
+    tables = dict(description.tables)
+    for part, proposal in proposals:
+        columns = dict(tables[part.table].columns)
+        for column in proposal.columns:
+            if column.column in part.columns:
+                columns[column.column] = with_proposal(columns[column.column], column)
+            else:
+                dropped["unknown column"] += 1
+        words = {key: word for key in ("label", "plural") for word in usable([getattr(proposal, key)])}
+        tables[part.table] = tables[part.table].model_copy(update={"columns": columns, **words})
+    return description.model_copy(update={"tables": tables}), +used, +dropped
+
+
+def _problem(text: str, slots: Sequence[str], lang: Lang) -> str:
+    """Return why a label, or a wording with `slots`, cannot be used; "" for one that can."""
+    asked = _SLOT.sub("", text)
+    if not text:
+        return "empty"
+    if sorted(_SLOT.findall(text)) != sorted(slots) or "{" in asked or "}" in asked:
+        return "wrong slots" if slots else "braces in a label"
+    is_label_of_a_chinese_column = lang == "zh" and not slots  # such as BMI or pH
+    return "wrong language" if language(asked) != lang and not is_label_of_a_chinese_column else ""
 
 
 def _line(name: str, column: Column, cells: Sequence[object]) -> str:

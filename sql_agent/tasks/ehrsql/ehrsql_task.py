@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
@@ -22,6 +20,7 @@ from sql_agent.tasks.spider.folder import data_dir, default_questions
 from sql_agent.tasks.spider.judge import Comparison, ExecutionJudge
 from sql_agent.tasks.spider.spider_task import TASK as SPIDER
 from sql_agent.tasks.spider.spider_task import sqlite_file, with_tables
+from sql_agent.tasks.task import prompt_file
 
 _LAYOUT = "a folder with database/mimic_iv/mimic_iv.sqlite, train.json and valid.json (docs/ehrsql.md)"
 _DAY, _TIME = "2100-12-31", "23:59:00"
@@ -54,12 +53,14 @@ _NORMAL_RANGES = {
 
 def describe(_lang: Lang, database: Database, settings: Settings) -> str:
     """Return the system prompt of the workflow check-rewrite: the tables, and what their names do not tell."""
-    return with_tables(_prompt("conventions.txt"), database, settings)
+    return with_tables(prompt_file(__file__, "conventions.txt"), database, settings)
 
 
 def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
     """Return the system prompt of the workflow react: the same, and how to answer."""
-    return with_tables(_prompt("conventions.txt") + _prompt("react.txt"), database, settings)
+    return with_tables(
+        prompt_file(__file__, "conventions.txt") + prompt_file(__file__, "react.txt"), database, settings
+    )
 
 
 def question_text(question: Question, database: Database) -> str:
@@ -78,11 +79,6 @@ def prepare(settings: Settings, say: Callable[[str], None]) -> None:
     folder = data_dir(settings)
     files_of = [default_questions(settings, split).name for split in ("train", "val")]
     say(f"Questions of {folder}: training {files_of[0]}, validation {files_of[1]}")
-
-
-@cache
-def _prompt(name: str) -> str:
-    return files("sql_agent.tasks.ehrsql").joinpath("prompts", name).read_text(encoding="utf-8")
 
 
 def as_run(sql: str) -> str:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 
 from sql_agent.database.schema import quoted
 from sql_agent.database.sqlite.opening import read_only_connection
+from sql_agent.tasks.task import prompt_file
 
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
 _MOST_TOKENS = 50  # of one value in a question
@@ -65,7 +65,7 @@ def _index(path: Path) -> Mapping[str, Sequence[NamedValue]]:
     index: dict[str, list[NamedValue]] = defaultdict(list)
     for value in _values(path):
         index[str(value.value).casefold()].append(value)
-    for line in files("sql_agent.tasks.ehrsql").joinpath("prompts", "synonyms.txt").read_text("utf-8").splitlines():
+    for line in prompt_file(__file__, "synonyms.txt").splitlines():
         called, column, name = line.split("\t")
         index[called] = [value for value in index.get(name, ()) if f"{value.table}.{value.column}" == column]
     return index

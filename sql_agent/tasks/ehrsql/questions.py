@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from importlib.resources import files
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
@@ -15,6 +14,7 @@ from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.schemas import Question
 from sql_agent.tasks.spider import questions as spider
 from sql_agent.tasks.spider.folder import default_database
+from sql_agent.tasks.task import prompt_file
 
 REFUSAL = "null"
 UNANSWERABLE, NO_SUCH_PATIENT = "unanswerable", "no_such_patient"
@@ -63,7 +63,7 @@ def _made_up(settings: Settings, questions: Sequence[Question]) -> Iterator[Ques
     answerable = sum(question.sql is not None for question in questions)
     wanted = answerable // _ANSWERABLE_EACH - (len(questions) - answerable)
     values, rng, known = _slot_values(default_database(settings)), random.Random(0), {q.question for q in questions}
-    templates = files("sql_agent.tasks.ehrsql").joinpath("prompts", "unanswerable.txt").read_text("utf-8").splitlines()
+    templates = prompt_file(__file__, "unanswerable.txt").splitlines()
     name = next((question.database for question in questions), None)
     number = 0
     for template in templates * _ROUNDS:

@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import get_args
 
@@ -25,7 +24,7 @@ from sql_agent.tasks.described.generate import Made
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
-from sql_agent.tasks.task import Task, given_source
+from sql_agent.tasks.task import Task, given_source, prompt_file
 
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 
@@ -153,13 +152,8 @@ def _with_tables(prompt: str, lang: Lang, database: Database) -> str:
         known = meanings.get(table, {})
         described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
         lines.append(f"{table}({described})")
-    text = _prompt_file(prompt).replace("{dialect}", database.dialect.title)
+    text = prompt_file(__file__, prompt).replace("{dialect}", database.dialect.title)
     return text.replace("{tables}", "\n".join(lines)).strip()
-
-
-@cache
-def _prompt_file(name: str) -> str:
-    return files("sql_agent.tasks.medical").joinpath("prompts", name).read_text(encoding="utf-8")
 
 
 def question_text(question: Question, database: Database) -> str:
@@ -182,8 +176,8 @@ def column_labels(lang: Lang) -> dict[str, dict[str, str]]:
 
 
 def _words() -> dict[Lang, Words]:
-    text = files("sql_agent.tasks.medical").joinpath("words.toml").read_text(encoding="utf-8")
-    return {lang: Words.model_validate(tomllib.loads(text)[lang]) for lang in get_args(Lang)}
+    words = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+    return {lang: Words.model_validate(words[lang]) for lang in get_args(Lang)}
 
 
 WORDS = _words()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import cache, lru_cache
-from importlib.resources import files
+from functools import lru_cache
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
@@ -26,7 +25,7 @@ from sql_agent.tasks.spider.folder import (
 )
 from sql_agent.tasks.spider.judge import make_judge
 from sql_agent.tasks.spider.questions import held_out_databases, of_split, read_questions
-from sql_agent.tasks.task import Task
+from sql_agent.tasks.task import Task, prompt_file
 
 _SAMPLED_ROWS = 200
 _MAX_VALUE_CHARS = 30  # longer texts are prose, which no WHERE compares as a whole
@@ -89,12 +88,12 @@ def _shown(name: str) -> str:
 
 def describe(_lang: Lang, database: Database, settings: Settings) -> str:
     """Return the system prompt of the workflow check-rewrite: the tables of the database."""
-    return with_tables(_prompt("describe.txt"), database, settings)
+    return with_tables(prompt_file(__file__, "describe.txt"), database, settings)
 
 
 def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
     """Return the system prompt of the workflow react: the tables, and how to answer."""
-    return with_tables(_prompt("react.txt"), database, settings)
+    return with_tables(prompt_file(__file__, "react.txt"), database, settings)
 
 
 def prepare(settings: Settings, say: Callable[[str], None]) -> None:
@@ -127,11 +126,6 @@ def sqlite_file(database: Database) -> Path:
     if not isinstance(database.source, Path):
         raise ConfigError(f"the task queries SQLite files, not {database.source}", hint="leave DATABASE_URL empty")
     return database.source
-
-
-@cache
-def _prompt(name: str) -> str:
-    return files("sql_agent.tasks.spider").joinpath("prompts", name).read_text(encoding="utf-8")
 
 
 TASK = Task(
