@@ -24,9 +24,9 @@ class Flip(Record):
 class PairedTest(Record):
     """A comparison of a model with the baseline on the questions of one set that both models answered.
 
-    `accurate` are the shares of correct answers (baseline, model). `gained` and `lost` are the numbers of questions
-    that only the model, and only the baseline, answered correctly; `p` is the p-value of McNemar's exact test on these
-    numbers. `accuracy` and `score` are the paired differences of the shares and of the judge's scores (0–1).
+    `accurate` are the shares of correct answers (baseline, model). `gained` questions only the model answered right,
+    `lost` questions only the baseline; `p` is that of McNemar's exact test on the two numbers. `accuracy` and
+    `score` are the paired differences of the shares and of the judge's scores (0–1).
     """
 
     questions: int

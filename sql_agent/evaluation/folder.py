@@ -21,9 +21,9 @@ _CONFIG, _QUESTIONS, _RECORDS = "config.json", "questions.jsonl", "records.jsonl
 class About(Record):
     """The model, the settings and the judge of an evaluation; `model` is the name in tables and reports.
 
-    `base_url` and `remote_model` are the endpoint of a remote model and its name at that endpoint. Both are None for a
-    model served by this program. `run` is the run that trained the model, None if unknown. Each question is asked
-    `samples` times; the vote of the samples refuses below the agreement `refuse_below` (0–1), None: chosen afterwards.
+    `base_url` and `remote_model` are the endpoint of a remote model and its name there. `run` is the run that trained
+    the model, if known. Each question is asked `samples` times; the vote of the samples refuses below the agreement
+    `refuse_below` (0–1), None: chosen afterwards.
     """
 
     model: str

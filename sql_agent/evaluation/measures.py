@@ -50,9 +50,8 @@ class SetResult(Record):
 class Measure:
     """How a figure is computed and shown.
 
-    `value` returns the value of one graded rollout; None leaves the rollout out. `label` heads the row in tables; a
-    figure with the label "" is only in the JSON. If `percentile` (0–100) is set, the figure is that percentile of the
-    values, else their mean.
+    `value` returns the value of one graded rollout; None leaves the rollout out. A figure with the `label` "" is only
+    in the JSON. The figure is the `percentile` (0–100) of the values, by default their mean.
     """
 
     label: str
@@ -184,7 +183,7 @@ def _precision(record: RolloutRecord, readers: Readers) -> bool | None:
 
 
 def in_samples(questions: Sequence[Question], samples: int) -> list[Question]:
-    """Return each of `questions` `samples` times, with ids that differ by the number of the sample."""
+    """Return each question `samples` times, with ids that differ by the number of the sample."""
     if samples == 1:
         return list(questions)
     numbers = range(1, samples + 1)

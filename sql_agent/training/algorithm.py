@@ -42,9 +42,8 @@ _STALL_TIMEOUT_S = 5.0  # for the store to report what a stalled run waits for
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     """Base class of an algorithm. A subclass implements `_run`, which checks `_stop` and `_monitor.failure` regularly.
 
-    Set `store_address`, the address at which runners and proxies reach the store, before calling `run`. After `run`,
-    `error` is the error that ended the run early, else None, and `interrupted` is true if a signal came. `processes`
-    starts and replaces the runners and proxies.
+    Set `store_address`, at which runners and proxies reach the store, before calling `run`. After `run`, `error` is the
+    error that ended the run early, else None, and `interrupted` is true if a signal came.
     """
 
     stopping = "Stopping; interrupt again to stop at once."
@@ -101,10 +100,9 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                     await self._lease.release("was interrupted" if self.interrupted and not self.error else end)
 
     async def _claim_store(self) -> None:
-        """Acquire the lease of an external store, so that no other algorithm uses the store at the same time.
+        """Acquire the lease of an external store: two algorithms on one store would cancel each other's rollouts.
 
-        Two algorithms on one store would cancel each other's rollouts. Raises TrainingError when another running
-        algorithm has the lease.
+        Raises TrainingError when another running algorithm has the lease.
         """
         store = self.get_store()
         if isinstance(store, RunStore):  # this run's own store needs no lease
@@ -127,10 +125,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
-        """Await `waiting` and return its result, or return None as soon as a signal ends the run.
-
-        Use this method for requests to another process, because a suspended process never replies.
-        """
+        """Await a request to another process, which may never reply; return None as soon as a signal ends the run."""
         task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -145,13 +140,12 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         """Train until the last step or a signal. Raises SqlAgentError when the run fails."""
 
     async def _start_proxies(self, models: Sequence[ServedModel], log_files: Sequence[Path]) -> list[str]:
-        """Start one LLM proxy for each of `log_files`, and return the proxies' URLs; each proxy serves all `models`."""
+        """Start one LLM proxy for each of `log_files`, each for all `models`, and return the proxies' URLs."""
         addresses = await self._processes.start_proxies(self.store_address, models, log_files)
         self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
         return addresses
 
     def _route(self, proxy: str, model: str) -> agl.ProxyLLM:
-        """Return agent-lightning's resource for calls to `model` through the LLM proxy at the URL `proxy`."""
         return agl.ProxyLLM(endpoint=proxy, model=model, api_key=self._processes.proxy_token)
 
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
@@ -201,14 +195,14 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
 
     async def _show_stall(self) -> None:
-        """Print what the run waits for, if no rollout was enqueued or ended in the last `runner.stall_s` seconds."""
+        """Print what the run waits for, if no rollout started or ended in the last `runner.stall_s` seconds."""
         quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
         if quiet_s > self._settings.runner.stall_s and (stall := await self._unless_stopped(self._stall())):
             self._stall_shown_at = time.monotonic()
             self._ui.say(stall)
 
     async def _stall(self) -> str | None:
-        """Return a message about what the unfinished rollouts wait for; None when there are no unfinished rollouts."""
+        """Return a message about what the unfinished rollouts wait for, if there are any."""
         waiting = self._scheduler.waiting if self._scheduler else {}
         try:
             async with asyncio.timeout(_STALL_TIMEOUT_S):

@@ -154,7 +154,7 @@ def trace_rollouts(
 
     The context `model` is entered after the supervisor process was forked, because `model` may import torch, and a
     process with torch must not be forked. With `with_token_ids` the proxy requests token ids, which only our policy
-    server can return. The proxy's log is proxy.log in `folder`. Raises TrainingError when a process does not start.
+    server can return. The proxy's log is proxy.log in `folder`.
     """
     install_event_loop()
     processes = RunProcesses(settings, n_proxies=1)

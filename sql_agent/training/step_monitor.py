@@ -16,20 +16,15 @@ from sql_agent.runs.charts import alarms
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import UNTRAINED
 from sql_agent.runs.run_log import RunLog
-from sql_agent.schemas import Drop, DropCause, Question
+from sql_agent.schemas import DropCause, Question
 from sql_agent.tasks.task import load_task
 from sql_agent.training.advantages import group_advantages
 
-_SAY_EVERY_S = 30.0  # minimum time between two messages about rollouts that were lost for the same cause
 _MAX_LINE = 500  # maximum number of characters in a message about a lost rollout
 
 
 def update_metrics(rollout_s: float, update_s: float, figures: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of one policy update under the names that both backends use.
-
-    `rollout_s` is the time in seconds for the rollouts, `update_s` for the update. `figures` are other metrics of the
-    update, such as grad_norm.
-    """
+    """Return the metrics of one policy update under the names that both backends use; `figures`: such as grad_norm."""
     timing = {"timing/rollout_s": rollout_s, "timing/update_s": update_s}
     return timing | {f"update/{name}": value for name, value in figures.items()}
 
@@ -43,28 +38,16 @@ class _Entry:
     sets: dict[str, str] = field(default_factory=dict)  # name of each group's validation set
 
     @property
-    def enqueued(self) -> int:
-        """Return the number of started rollouts of all groups."""
-        return self.groups.total()
+    def ended(self) -> set[str]:
+        """The groups all of whose rollouts have ended."""
+        return self.groups.keys() - (self.groups - Counter(r.group for r in self.finished)).keys()
 
-    def only(self, groups: Collection[str]) -> _Entry:
-        """Return a new entry with only the rollouts of `groups`."""
-        return _Entry(
-            Counter({group: started for group, started in self.groups.items() if group in groups}),
-            [r for r in self.finished if r.group in groups],
-        )
-
-    def of_set(self, name: str) -> _Entry:
-        """Return a new entry with only the rollouts of the validation set `name`."""
-        return self.only([group for group, of_group in self.sets.items() if of_group == name])
-
-    def take_ended(self) -> _Entry:
-        """Remove the groups all of whose rollouts have ended, and return a new entry with these groups."""
-        running = self.groups - Counter(r.group for r in self.finished)
-        ended = self.only(self.groups.keys() - running.keys())
-        self.groups -= ended.groups
-        self.finished = [r for r in self.finished if r.group in running]
-        return ended
+    def take(self, groups: Collection[str]) -> _Entry:
+        """Remove `groups`, and return a new entry with their rollouts."""
+        taken = _Entry(Counter({group: self.groups.pop(group) for group in groups}))
+        taken.finished = [r for r in self.finished if r.group in groups]
+        self.finished = [r for r in self.finished if r.group not in groups]
+        return taken
 
 
 class StepMonitor:
@@ -96,11 +79,9 @@ class StepMonitor:
         self._entries: dict[tuple[Mode, int], _Entry] = defaultdict(_Entry)
         self.failure: TrainingError | None = None
         self.last_event = time.monotonic()
-        self._said_at: dict[DropCause, float] = {}
+        self._said: set[object] = set()
         self._steps: list[Mapping[str, float]] = []
         self._validations: list[Mapping[str, float]] = []
-        self._alarmed: set[str] = set()
-        self._said_split = False
 
     def enqueued(self, request: RolloutRequest) -> None:
         """Count a rollout that starts; set `failure` when dynamic sampling has started too many rollouts."""
@@ -114,7 +95,7 @@ class StepMonitor:
             self.failure is None
             and limit
             and request.mode == "train"
-            and entry.enqueued > limit * self._expected["train"]
+            and entry.groups.total() > limit * self._expected["train"]
         ):
             self._log.rollouts(request.step, request.mode, entry.finished, group_advantages(entry.finished))
             self.failure = _too_few_informative_groups(request.step, entry, self._settings)
@@ -124,9 +105,10 @@ class StepMonitor:
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.finished.append(rollout)
-        if rollout.dropped is not None:
-            self._say_lost(rollout.dropped)
-        if rollout.dropped is not None and self.failure is None:
+        drop = rollout.dropped
+        if drop is not None and drop.cause is not DropCause.PROCESS:  # the supervisor reports a process that died
+            self._say_once(drop.cause, f"A rollout was lost and is run again: {drop}"[:_MAX_LINE])
+        if drop is not None and self.failure is None:
             self.failure = self._failure(request, entry.finished)
             if self.failure is not None:
                 self._log.rollouts(request.step, request.mode, entry.finished)
@@ -141,8 +123,8 @@ class StepMonitor:
             return
         measured: dict[str, dict[str, float]] = {}
         for name, questions in self._val.items():
-            part = entry.of_set(name)
-            figures = summary(part.finished, enqueued=part.enqueued, task=self._task)
+            part = entry.take([group for group, of_group in entry.sets.items() if of_group == name])
+            figures = summary(part.finished, enqueued=part.groups.total(), task=self._task)
             measured[name] = {"questions": len(questions), **figures}
             self._log.rollouts(step, "val", part.finished, val_set=name)
         if step != UNTRAINED:  # alarms compare the first validation of GRPO with the last
@@ -158,45 +140,35 @@ class StepMonitor:
         In verl's asynchronous trainer modes, a group that still has running rollouts is counted in a later step.
         """
         entry = self._take_ended(step)
-        measured = summary(entry.finished, enqueued=entry.enqueued, task=self._task) | dict(update)
+        measured = summary(entry.finished, enqueued=entry.groups.total(), task=self._task) | dict(update)
         self._log.rollouts(step, "train", entry.finished, group_advantages(entry.finished))
         self._log.metrics(step, measured)
         self._ui.step(step, self._settings.train.steps, measured)
         self._steps.append(measured)
-        self._say_split(int(measured["rollouts/split"]), int(measured["rollouts/kept"]))
-        for cause, alarm in alarms(self._steps, self._validations).items():
-            if cause not in self._alarmed:
-                self._alarmed.add(cause)
-                self._ui.say(f"Look at the rollouts, because the reward may favour wrong behaviour: {alarm}")
-
-    def _say_split(self, split: int, kept: int) -> None:
-        """Print once that the chat template splits rollouts into several token sequences.
-
-        Nothing is printed for other workflows than `react`, because rollouts with several roles have several sequences
-        anyway.
-        """
-        if split and self._settings.agent.workflow == "react" and not self._said_split:
-            self._said_split = True
-            self._ui.say(
-                f"{split} of {kept} rollouts are several sequences, because the chat template rewrites earlier turns; "
-                "each sequence is trained with the reward of its whole rollout"
+        if (split := int(measured["rollouts/split"])) and self._settings.agent.workflow == "react":
+            # With several roles, rollouts have several sequences anyway.
+            self._say_once(
+                "split",
+                f"{split} of {int(measured['rollouts/kept'])} rollouts are several sequences, because the chat "
+                "template rewrites earlier turns; each sequence is trained with the reward of its whole rollout",
             )
+        for cause, alarm in alarms(self._steps, self._validations).items():
+            self._say_once(cause, f"Look at the rollouts, because the reward may favour wrong behaviour: {alarm}")
+        self._said -= set(DropCause)  # a cause of lost rollouts is said once a step
 
-    def _say_lost(self, drop: Drop) -> None:
-        """Print why a rollout was lost, unless a line about the same cause was printed in the last 30 s."""
-        now = time.monotonic()
-        # Nothing is printed when a process died, because the supervisor has already reported that.
-        if drop.cause is not DropCause.PROCESS and now - self._said_at.get(drop.cause, -_SAY_EVERY_S) >= _SAY_EVERY_S:
-            self._said_at[drop.cause] = now
-            self._ui.say(f"A rollout was lost and is run again: {drop}"[:_MAX_LINE])
+    def _say_once(self, about: object, text: str) -> None:
+        if about not in self._said:
+            self._said.add(about)
+            self._ui.say(text)
 
     def _take_ended(self, step: int) -> _Entry:
         ended = _Entry()
         for key in sorted(key for key in self._entries if key[0] == "train" and key[1] <= step):
-            taken = self._entries[key].take_ended()
+            entry = self._entries[key]
+            taken = entry.take(entry.ended)
             ended.groups += taken.groups
             ended.finished += taken.finished
-            if not self._entries[key].groups:
+            if not entry.groups:
                 del self._entries[key]
         return ended
 
@@ -226,10 +198,9 @@ class StepMonitor:
         )
 
     def _accepted_losses(self, share: float, expected: int) -> float:
-        """Return how many of `expected` rollouts may be lost: `share` (0–1) of the rollouts, but at least one.
+        """Return how many of `expected` rollouts may be lost: `share` (0–1), but at least one.
 
-        With the judge `ranking`, at least the rollouts of one group may be lost, because a failed ranking loses all of
-        them.
+        With the judge `ranking` at least one group, because a failed ranking loses all rollouts of a group.
         """
         one = self._settings.train.group_size if self._settings.judge.name == "ranking" else 1
         return max(one, share * expected)
@@ -238,7 +209,7 @@ class StepMonitor:
 def _too_few_informative_groups(step: int, entry: _Entry, settings: Settings) -> TrainingError:
     share = informative_groups(entry.finished).get("groups/informative", 0.0)
     return TrainingError(
-        f"step {step}: after {entry.enqueued - 1} rollouts still not {settings.train.questions_per_step} groups whose "
-        f"rewards differ ({share:.1%} of the groups do), and GRPO learns from no others",
+        f"step {step}: after {entry.groups.total() - 1} rollouts still not {settings.train.questions_per_step} groups "
+        f"whose rewards differ ({share:.1%} of the groups do), and GRPO learns from no others",
         hint="the last checkpoint is the result; to continue, use harder questions or a higher agent.temperature",
     )

@@ -60,14 +60,9 @@ class LocalGrpo(TrainingAlgorithm):
             server.stop()
 
     async def _open_trainer(self, train: Sequence[Question], server: ServerThread) -> PolicyTrainer | None:
-        """Load the policy, with supervised fine-tuning in a new run, and start to serve the policy.
-
-        Returns None when a signal ends the fine-tuning. Raises the monitor's TrainingError when the run fails during
-        the fine-tuning.
-        """
+        """Load the policy, fine-tuned in a new run, and serve it; return None when a signal ends the fine-tuning."""
         with slow_imports():
-            from sql_agent.training.local.trainer import PolicyTrainer  # noqa: PLC0415  imports torch
-            from sql_agent.training.policy.sft import FineTuningStopped  # noqa: PLC0415
+            from sql_agent.training.local.trainer import FineTuningStopped, PolicyTrainer  # noqa: PLC0415  imports torch
 
         def stopped() -> bool:
             return self._stop.is_set() or self._monitor.failure is not None
@@ -76,11 +71,12 @@ class LocalGrpo(TrainingAlgorithm):
         run = self._settings, self._log, self._ui, server
         if self._resume:
             return await asyncio.to_thread(PolicyTrainer.resume, *run)
-        with contextlib.suppress(FineTuningStopped):
+        try:
             return await asyncio.to_thread(PolicyTrainer.start, *run, train, stopped)
-        if self._monitor.failure is not None:
-            raise self._monitor.failure
-        return None
+        except FineTuningStopped:
+            if self._monitor.failure is not None:
+                raise self._monitor.failure from None
+            return None
 
     async def _train(
         self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question], val: Sequence[Question]
@@ -153,7 +149,7 @@ class LocalGrpo(TrainingAlgorithm):
     async def _roll_out(
         self, scheduler: RetryingScheduler, requests: Sequence[RolloutRequest], title: str
     ) -> list[FinishedRollout]:
-        """Run the rollouts that `requests` describe, and return the kept rollouts; a signal cancels running rollouts.
+        """Run the rollouts of `requests`, and return the kept ones; a signal cancels those that run.
 
         Raises the monitor's TrainingError as soon as the monitor has set `failure`.
         """
@@ -178,10 +174,7 @@ class LocalGrpo(TrainingAlgorithm):
 
 
 def _so_far(tasks: Sequence[asyncio.Task[FinishedRollout]], seconds: float) -> str:
-    """Return a text with the tokens per second and the mean reward of the finished `tasks`; "" if none has finished.
-
-    `seconds` is the time since the tasks were started.
-    """
+    """Return the tokens per second and the mean reward of the finished `tasks`, started `seconds` ago, as text."""
     ended = [task.result() for task in tasks if task.done() and not task.cancelled() and not task.exception()]
     rewards = [rollout.reward for rollout in ended if rollout.reward is not None]
     if not rewards:
@@ -193,8 +186,8 @@ def _so_far(tasks: Sequence[asyncio.Task[FinishedRollout]], seconds: float) -> s
 def batch_for_step(questions: Sequence[Question], count: int, *, step: int, seed: int) -> list[Question]:
     """Return the `count` questions of training step `step` (from 1).
 
-    Each epoch uses all questions once, in a random order of its own. The order depends only on `seed` and the epoch, so
-    a resumed run trains on the same questions as an uninterrupted run.
+    Each epoch uses all questions once, in an order that depends only on `seed` and the epoch, so that a resumed run
+    trains on the same questions as an uninterrupted one.
     """
     chosen = []
     for position in range((step - 1) * count, step * count):

@@ -42,12 +42,10 @@ class _Item:
 class GrpoUpdate:
     """Updates the weights of a policy with GRPO; call the object with the kept rollouts of each step.
 
-    `optimizer` is AdamW for all trained weights. With `local.cheap_update` the lower half of the layers and the
-    embedding (also the output layer, if tied) are frozen, and the learning rate rises over the first steps. With
-    `train.kl_coef` above 0, `reference`, a frozen copy of the policy at construction, is the reference model of the KL
-    penalty.
-    `half_updated` is true if an error ended an update between two minibatches. The weights are then not those of a
-    complete step.
+    With `local.cheap_update` the lower half of the layers and the embedding (also the output layer, if tied) are
+    frozen, and the learning rate rises over the first steps. `reference`, a frozen copy of the policy at construction,
+    is the reference model of the KL penalty, with `train.kl_coef` above 0. `half_updated` is true if an error ended an
+    update between two minibatches.
     """
 
     def __init__(self, policy: Policy, settings: Settings, *, bf16: bool) -> None:
@@ -68,11 +66,11 @@ class GrpoUpdate:
     def __call__(
         self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float], *, step: int
     ) -> dict[str, float]:
-        """Do the optimizer steps of training step `step`, and return the metrics of the update by name.
+        """Do the optimizer steps of training step `step`; return the metrics by name. `advantages` is by rollout id.
 
-        `advantages` maps rollout ids to advantages. The loss is divided by the number of sampled tokens of all `kept`
-        rollouts, including those whose advantage is 0. So a step with few informative groups changes the policy less,
-        not more. Raises TrainingError when a gradient is not finite.
+        The loss is divided by the sampled tokens of all `kept` rollouts, including those whose advantage is 0, so that
+        a step with few informative groups changes the policy less. Raises TrainingError for a gradient that is not
+        finite.
         """
         useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
         figures = {
@@ -112,8 +110,7 @@ class GrpoUpdate:
     def _optimizer_step(self, items: Sequence[_Item], tokens: float, *, where: str) -> dict[str, float]:
         """Do one optimizer step on the minibatch `items`; return its loss, clip fraction and gradient norm.
 
-        The loss is summed over micro-batches of sequences of similar length; for `tokens` see `clipped_loss`. Raises
-        TrainingError, which names the step `where`, when the gradient is not finite.
+        Micro-batches have sequences of similar length; for `tokens` see `clipped_loss`.
         """
         ordered = sorted(items, key=lambda item: len(item.sequence))
         size = self._settings.micro_batch
@@ -138,7 +135,7 @@ class GrpoUpdate:
         }
 
     def _loss(self, batch: Sequence[_Item], tokens: float) -> tuple[torch.Tensor, float]:
-        """Return the loss of the micro-batch `batch`, KL penalty included, and the number of its clipped tokens."""
+        """Return the loss of a micro-batch, KL penalty included, and the number of its clipped tokens."""
         sequences = [item.sequence for item in batch]
         new, mask = self._forward(self._policy.model, sequences)
         old = new.detach().clone()
@@ -158,7 +155,6 @@ class GrpoUpdate:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _old_logprobs(self, sequence: TokenSequence) -> torch.Tensor:
-        """Return the log-probabilities (response tokens,) of `sequence` under the weights before this step."""
         return self._forward(self._policy.model, [sequence])[0][0]
 
     def _forward(self, model: Any, sequences: Sequence[TokenSequence]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -32,12 +32,10 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Compute attention as transformers' "sdpa" does; each row also attends to the shared `prefix`, if there is one.
 
-    `query` has the shape (rows, heads, tokens, head size). `key` and `value` have fewer heads in a model with
-    grouped-query attention. With a prefix, `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may
-    attend. One matrix product multiplies the queries of all rows by the keys of the prefix. Reading a copy of the
-    prefix for each row would take most of the time for a token.
-
-    Returns the output (rows, tokens, heads, head size), and None for the attention weights.
+    `query` has the shape (rows, heads, tokens, head size); `key` and `value` may have fewer heads. With a prefix,
+    `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may attend. One matrix product multiplies
+    the queries of all rows by the keys of the prefix, because reading a copy of the prefix for each row would take most
+    of the time for a token. Returns the output (rows, tokens, heads, head size), and None for the attention weights.
     """
     if prefix is None or attention_mask is None:
         result: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -72,7 +70,7 @@ class TurnCache:
         self._tokens = 0
 
     def add(self, ids: tuple[int, ...], layers: Layers) -> None:
-        """Add the keys and values `layers` of a conversation `ids`; those of the shared prefix are not in `layers`."""
+        """Add the keys and values `layers` of a conversation `ids` after the shared prefix."""
         if ids in self._turns:
             return
         self._turns[ids] = layers
@@ -82,10 +80,7 @@ class TurnCache:
             self._tokens -= token_count(dropped)
 
     def longest_start(self, prompt: tuple[int, ...]) -> Layers | None:
-        """Return the keys and values of the longest cached turn that `prompt` begins with; None if there is none.
-
-        `prompt` must be at least one token longer than the turn, because the model must run a token to continue.
-        """
+        """Return the keys and values of the longest cached turn that is shorter than `prompt` and its start, if any."""
         lengths = sorted({len(ids) for ids in self._turns if len(ids) < len(prompt)}, reverse=True)
         return next((self._turns[prompt[:n]] for n in lengths if prompt[:n] in self._turns), None)
 

@@ -137,7 +137,7 @@ class PolicyService:
 
 
 def _is_wanted(job: _Job) -> bool:
-    """Return whether the client of `job` still waits for the turn; afterwards the job's future cannot be cancelled.
+    """Return whether the client of `job` still waits; afterwards the future cannot be cancelled.
 
     Setting the result of a cancelled future raises an error, which would fail all turns of the batch.
     """

@@ -49,7 +49,6 @@ class Sampler:
 
     @property
     def active(self) -> int:
-        """Return the number of unfinished rows."""
         return len(self._rows)
 
     def weights_changed(self) -> None:
@@ -80,8 +79,7 @@ class Sampler:
     ) -> None:
         """Add a row for each of `requests`, and run the `tails` of the prompts through the model.
 
-        A tail is the part of a prompt that is not cached. A tail follows the common prefix of `shared` tokens and the
-        prompt's keys and values in `starts`.
+        A tail follows the common prefix of `shared` tokens and the prompt's cached keys and values in `starts`.
         """
         lengths = [len(tail) for tail in tails]
         for start in starts:
@@ -132,18 +130,16 @@ class Sampler:
         self._logits = self._next_logits(out.last_hidden_state[:, 0])
 
     def _next_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the next token's logits (rows, vocabulary) for the last hidden states `hidden` (rows, width).
-
-        If `hidden` is not contiguous, torch copies the weights of the output layer for each row, which took 7 of 11 s
-        for 64 prompts.
-        """
+        """Return the next token's logits (rows, vocabulary) for the last hidden states `hidden` (rows, width)."""
+        # For a `hidden` that is not contiguous, torch copies the output layer's weights for each row: 7 of 11 s for 64
+        # prompts.
         logits: torch.Tensor = self._policy.model.lm_head(hidden.contiguous()).float()
         return logits
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
-        """Return the length of the cached prefix if all `prompts` begin with this prefix, else 0.
+        """Return the length of the cached prefix if all `prompts` begin with it, else 0.
 
-        If there are no rows, the common prefix of `prompts` first replaces a cached prefix that does not fit.
+        If there are no rows, the common prefix of `prompts` first replaces one that does not fit.
         """
         known = len(self._prefix)
         if not (known and all(len(p) > known and p[:known] == self._prefix for p in prompts)):
@@ -183,8 +179,7 @@ class Sampler:
 def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
     """Split the indices of `tails` into parts, so that in a part no tail is more than twice as long as another.
 
-    All tails of a part are padded to the longest. Without the split, one long tool result among 96 rows made a step
-    take three times as long.
+    Without the split, padding for one long tool result among 96 rows made a step take three times as long.
     """
     parts: list[list[int]] = []
     for place in sorted(range(len(tails)), key=lambda place: len(tails[place])):

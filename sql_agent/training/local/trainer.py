@@ -41,18 +41,21 @@ from sql_agent.training.local.grpo_update import GrpoUpdate
 from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.model import Policy, add_adapters, base_copy, load_adapters, load_policy, save_adapters
-from sql_agent.training.policy.sft import Compute, Hooks, copy_losses, fine_tuned_model
+from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
 from sql_agent.training.serving.server import ServerThread
 
 if TYPE_CHECKING:  # FinishedRollout imports agent-lightning, which takes seconds and is not needed to serve a model
     from sql_agent.rollouts.finished_rollout import FinishedRollout
 
 
+class FineTuningStopped(Exception):  # noqa: N818  not an error
+    """Supervised fine-tuning was stopped before its last step, so that there is no result."""
+
+
 class PolicyTrainer:
     """The policy of a local run, with its server and its optimizer.
 
-    With `verl.lora_rank` above 0, LoRA adapters are trained in place of the weights. `step` is the number of finished
-    updates. `saved` is the step of the last checkpoint, or None without a checkpoint.
+    `step` is the number of finished updates, `saved` the step of the last checkpoint, or None without a checkpoint.
     """
 
     def __init__(self, settings: Settings, log: RunLog, policy: Policy, server: ServerThread, *, bf16: bool) -> None:
@@ -77,10 +80,7 @@ class PolicyTrainer:
         train: Sequence[Question],
         stopped: Callable[[], bool],
     ) -> PolicyTrainer:
-        """Fine-tune the model on the questions `train`, and serve it. Raises the errors of `fine_tuned_model`.
-
-        `stopped` is called between two steps of the fine-tuning, and ends the fine-tuning when it returns true.
-        """
+        """Fine-tune the model on the questions `train`, and serve it; see `fine_tuned_model`, also for the errors."""
         bf16 = prepare_torch()
         with load_task(settings.task).databases(settings) as databases:
             policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped, log=log)
@@ -117,7 +117,7 @@ class PolicyTrainer:
             yield
 
     def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
-        """Do the next training step's update on the `kept` rollouts, and return its metrics, see `GrpoUpdate`."""
+        """Do the next training step's update, see `GrpoUpdate`."""
         with self._service.weights_locked():
             figures = self._update(kept, advantages, step=self.step + 1)
         self.step += 1
@@ -139,7 +139,6 @@ class PolicyTrainer:
         return self._update.reference if adapters is None else base_copy(adapters)
 
     def close(self) -> None:
-        """Stop serving."""
         self._service.close()
 
 
@@ -171,12 +170,13 @@ def _fine_tuned(
         ui.sft(step, steps, loss)
         if log is not None:
             log.sft(step, steps, loss)
+        if step < steps and stopped():
+            raise FineTuningStopped
 
     compute = Compute(bf16=bf16, lora_rank=settings.verl.lora_rank, max_context=settings.local.max_context)
-    hooks = Hooks(progress=progress, say=ui.say, stopped=stopped)
     task = load_task(settings.task)
     with ui.status("Supervised fine-tuning"):
-        model = fine_tuned_model(settings, questions, task, databases, compute=compute, hooks=hooks)
+        model = fine_tuned_model(settings, questions, task, databases, compute=compute, progress=progress, say=ui.say)
     if log is not None:
         copy_losses(model, log.folder / SFT)
         log.track_sft()
@@ -199,12 +199,12 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint folder `checkpoints/step-N`, return its path, and delete all but the newest `keep` folders.
 
-    `model/` is a Hugging Face folder, `optimizer.pt` has the optimizer's state, and `state.json` has the step and the
-    SHA-256 of each file. With LoRA, `adapter/` has the adapters, which are merged in `model/`. The model that `initial`
-    returns, if any, is written once for all checkpoints, to `checkpoints/base`.
+    `model/` is a Hugging Face folder, and `state.json` has the step and the SHA-256 of each file. With LoRA, `adapter/`
+    has the adapters, which are merged in `model/`. The model that `initial` returns, if any, is written once for all
+    checkpoints, to `checkpoints/base`.
 
-    The folder is written and synced to the disk under another name and then renamed, so that a power cut leaves no
-    incomplete checkpoint. Raises TrainingError when the folder cannot be written; then the earlier checkpoints stay.
+    The folder is synced to the disk under another name and then renamed, so that a power cut leaves no incomplete
+    checkpoint. Raises TrainingError when the folder cannot be written; then the earlier checkpoints stay.
     """
     target = local_checkpoint(run_folder, step)
     partial = target.with_name(target.name + ".partial")

@@ -129,7 +129,7 @@ def _common(first: Sequence[int], second: Sequence[int], limit: int | None) -> i
 class _Bounds:
     """Where each segment of a packed row starts and ends, among the queries and among the keys.
 
-    keys  the places in the row of all segments' keys; None where each segment attends to itself only
+    `keys` are the places in the row of all segments' keys; None where each segment attends to itself only.
     """
 
     query_lengths: Sequence[int]
@@ -154,8 +154,7 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
 
     `query` has the shape (1, heads, tokens, head size), `key` and `value` may have fewer heads, and `position_ids` has
     one element for each token. `share_prefixes` marks position ids whose sequences share prefixes. Returns the output
-    (1, tokens, heads, head size), and None for the attention weights. Raises ValueError for a batch of several rows,
-    for missing position ids, for positions that jump inside a sequence, and for dropout.
+    (1, tokens, heads, head size), and None for the attention weights. Raises ValueError for what the kernel cannot do.
     """
     if query.shape[0] != 1 or position_ids is None:
         raise ValueError(f"{NAME} needs one packed row with position ids, not a batch of {query.shape[0]} rows")

@@ -78,10 +78,7 @@ def token_logprobs(
 
 
 def _packed_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the last layer's hidden states (tokens, width) of the packed row, in which common prefixes stand once.
-
-    Also returns, for each sequence, the places in the row that predict the tokens of its response.
-    """
+    """Return the hidden states (tokens, width) of a packed row, and the places that predict each response."""
     sequences = [s.prompt_ids + s.response_ids for s in batch]
     states, packing = packed_states(model.model, sequences)
     places = packing.places.split([len(s) for s in sequences])
@@ -103,10 +100,7 @@ def packed_states(backbone: Any, sequences: Sequence[Sequence[int]]) -> tuple[to
 
 
 def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the last layer's hidden states (tokens, width) of all rows after the common prefix of the prompts.
-
-    Also returns, for each sequence, the places in the result that predict the tokens of its response.
-    """
+    """Return the same of padded rows, whose prompts' common prefix is run once."""
     shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
     cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
     if cache is None:
@@ -131,7 +125,6 @@ def clip_gradient(parameters: Iterable[torch.Tensor], max_norm: float, *, where:
     """Clip the gradient of `parameters` to the L2 norm `max_norm`, and return the norm before clipping.
 
     Raises TrainingError when the gradient is not finite, because an optimizer step would then make all weights NaN.
-    The error names the step `where` and has the `hint`.
     """
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
     if not norm.isfinite():

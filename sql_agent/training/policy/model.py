@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -27,7 +27,6 @@ from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, TOOL_TEMPLATE, l
 
 EMBEDDED_ID = "SmolLM2-135M-Instruct"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_LOCK_POLL_S = 0.2
 
 transformers_logging.disable_progress_bar()
 logger = logging.getLogger(__name__)
@@ -126,32 +125,17 @@ def _convert_embedded(folder: Path) -> None:
     Policy(model, tokenizer, (tokenizer.eos_token_id,)).save(folder)
 
 
-def build_once(folder: Path, build: Callable[[], None], stopped: Callable[[], bool] = lambda: False) -> bool:
-    """Call `build` to write the model folder `folder`, unless the folder is complete.
+def build_once(folder: Path, build: Callable[[], None]) -> None:
+    """Call `build` to write the model folder `folder` atomically, unless it has a config.json.
 
-    A folder with a config.json counts as complete, so `build` must write the folder atomically. A file lock lets one
-    process build while other processes wait. Returns False, without a folder, when `stopped` returned true
-    while this process was waiting, else True.
+    A file lock lets one process build while others wait.
     """
-
-    def is_complete() -> bool:
-        return (folder / "config.json").exists()
-
-    if is_complete():  # without a lock, because the cache may be read-only
-        return True
+    if (folder / "config.json").exists():  # without a lock, because the cache may be read-only
+        return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{folder}.lock")
-    while not lock.is_locked:
-        if stopped():
-            return False
-        with contextlib.suppress(Timeout):
-            lock.acquire(timeout=_LOCK_POLL_S)
-    try:
-        if not is_complete():
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "config.json").exists():
             build()
-    finally:
-        lock.release()
-    return True
 
 
 def add_adapters(model: Any, rank: int) -> Any:
@@ -168,12 +152,12 @@ def add_adapters(model: Any, rank: int) -> Any:
 
 
 def merged_copy(adapters: Any) -> Any:
-    """Return a copy of the model behind the wrapper `adapters`, with the adapters merged into the weights."""
+    """Return a copy of the model behind peft's wrapper, with the adapters merged into the weights."""
     return copy.deepcopy(adapters).merge_and_unload()
 
 
 def base_copy(adapters: Any) -> Any:
-    """Return a copy of the model behind the wrapper `adapters`, without the adapters."""
+    """Return a copy of the model behind peft's wrapper, without the adapters."""
     return copy.deepcopy(adapters).unload()
 
 
@@ -190,10 +174,9 @@ def load_adapters(adapters: Any, folder: Path) -> None:
 
 
 def complete_model_folder(folder: Path, agent: AgentSettings = DEFAULT_AGENT) -> None:
-    """Turn `folder` into an ordinary Hugging Face folder, which needs none of our code.
+    """Turn `folder`, which verl's model merger has written, into a Hugging Face folder that needs none of our code.
 
-    LoRA adapters are merged, and the name of our attention kernel is removed. The tokenizer gets the chat template of
-    the run; `agent` has the run's settings of the section `agent`.
+    `agent` has the run's settings of the section `agent`.
     """
     _remove_attention(folder / "config.json")
     _merge_adapter(folder)
@@ -202,7 +185,7 @@ def complete_model_folder(folder: Path, agent: AgentSettings = DEFAULT_AGENT) ->
 
 
 def _remove_attention(config: Path) -> None:
-    """Remove the name of our attention kernel from a model's config.json; other programs do not have the kernel."""
+    """Remove the name of our attention kernel from a config.json; other programs do not have the kernel."""
     values = json.loads(config.read_text(encoding="utf-8"))
     values.pop("attn_implementation", None)
     config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

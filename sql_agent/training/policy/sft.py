@@ -40,13 +40,12 @@ _FORMAT = 3  # part of the cache key; increment it when the demonstrations chang
 
 @dataclass(frozen=True)
 class Compute:
-    """How to compute: torch's `device`, bf16 autocast, the LoRA rank, and the maximum length of a demonstration.
+    """How to compute on torch's `device`.
 
-    With a `lora_rank` above 0, only LoRA adapters are trained and then merged into the weights. This saves the gradient
-    and the optimizer's state, which are 12 bytes for each weight. Demonstrations of more than `max_context` tokens are
-    left out, because no rollout can be that long, and a demonstration that long can take gigabytes of memory. A forward
-    and backward pass has at most `micro_tokens` tokens or one demonstration. With `checkpointing` it computes the
-    activations again instead of keeping them.
+    With a `lora_rank` above 0, only LoRA adapters are trained and then merged into the weights, which saves 12 bytes
+    for each weight. Demonstrations of more than `max_context` tokens are left out, because no rollout can be that long,
+    and one can take gigabytes of memory. A forward and backward pass has at most `micro_tokens` tokens or one
+    demonstration. With `checkpointing` it computes the activations again instead of keeping them.
     """
 
     device: str = "cpu"
@@ -57,24 +56,6 @@ class Compute:
     checkpointing: bool = False
 
 
-class FineTuningStopped(Exception):  # noqa: N818  not an error
-    """Raised when `Hooks.stopped` ended supervised fine-tuning before its last step, so that there is no result."""
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Callbacks of supervised fine-tuning.
-
-    `progress` is called after each step with the step (from 1), the number of steps and the loss in nats per token.
-    `say` is called with a line for the user. `stopped` is called between two steps, and ends the fine-tuning when it
-    returns true.
-    """
-
-    progress: Callable[[int, int, float], None] = lambda step, steps, loss: None
-    say: Callable[[str], None] = lambda text: None
-    stopped: Callable[[], bool] = lambda: False
-
-
 def fine_tuned_model(
     settings: Settings,
     questions: Sequence[Question],
@@ -82,21 +63,22 @@ def fine_tuned_model(
     databases: DatabasePool,
     *,
     compute: Compute,
-    hooks: Hooks = Hooks(),
+    progress: Callable[[int, int, float], None],
+    say: Callable[[str], None],
 ) -> str:
     """Fine-tune the model `settings.model`, unless the result is cached, and return the folder of the fine-tuned model.
 
     Returns `settings.model` itself when `sft.steps` is 0. The model learns the gold SQL of `questions` and the answers
-    that the run's judge rewards. An unfinished result is not cached.
-
-    Raises ModelError when the model cannot be loaded, DataError when no question has SQL or every demonstration is too
-    long, TrainingError when a gradient is not finite, and FineTuningStopped when `hooks.stopped` ends the fine-tuning.
+    that the run's judge rewards. `progress` gets the step (from 1), the number of steps and the loss in nats per token;
+    an exception of `progress` ends the fine-tuning without a result. `say` gets a line for the user. Raises ModelError
+    when the model cannot be loaded, DataError when no question has SQL or every demonstration is too long, and
+    TrainingError when a gradient is not finite.
     """
     sft, cache_dir = settings.sft, settings.local.cache_dir
     if sft.steps == 0:
         return settings.model
     policy = load_policy(settings.model, cache_dir=cache_dir, agent=settings.agent)
-    examples = _within(_examples(settings, questions, task, databases, policy), compute.max_context, hooks.say)
+    examples = _within(_examples(settings, questions, task, databases, policy), compute.max_context, say)
     starts = range(0, len(examples), sft.batch)
     batches = [[sequence for shown in examples[i : i + sft.batch] for sequence in shown] for i in starts]
     folder = cache_dir / f"sft-{_fingerprint(policy, sft, compute.lora_rank, batches)}"
@@ -109,24 +91,17 @@ def fine_tuned_model(
         lines = []
         for step, loss in enumerate(losses, 1):
             lines.append(json.dumps({"step": step, "steps": len(batches), "loss": loss}) + "\n")
-            hooks.progress(step, len(batches), loss)
-            if step < len(batches) and hooks.stopped():
-                raise FineTuningStopped
+            progress(step, len(batches), loss)
         policy.model = trained.merge_and_unload() if compute.lora_rank else trained
         policy.save(folder)
         (folder / _LOSSES).write_text("".join(lines), encoding="utf-8")
 
-    if not build_once(folder, fine_tune, hooks.stopped):
-        raise FineTuningStopped
+    build_once(folder, fine_tune)
     return str(folder)
 
 
 def copy_losses(model: str, target: Path) -> None:
-    """Copy the losses of the cached `model` to the file `target`, unless `target` exists.
-
-    `model` is a result of `fine_tuned_model`. `target` exists if the model was not cached, because then the callback
-    `progress` has written the losses.
-    """
+    """Copy the losses of a cached `model` to the file `target`, which exists if the model was not cached."""
     losses = Path(model) / _LOSSES
     if losses.is_file() and not target.exists():
         shutil.copyfile(losses, target)
@@ -160,9 +135,9 @@ def _examples(
 def _within(
     examples: list[list[TokenSequence]], max_context: int | None, say: Callable[[str], None]
 ) -> list[list[TokenSequence]]:
-    """Return the `examples` in which each sequence has at most `max_context` tokens; None is no limit.
+    """Return the `examples` in which each sequence has at most `max_context` tokens, and `say` how many are left out.
 
-    Calls `say` with a line about the other examples. Raises DataError when no example is short enough.
+    Raises DataError when no example is short enough.
     """
     if max_context is None:
         return examples
@@ -222,10 +197,9 @@ def _fine_tune(
     micro_batch: int,
     compute: Compute,
 ) -> Iterator[float]:
-    """Do one optimizer step for each of `batches`, and yield the loss of each batch in nats per token.
+    """Do one optimizer step for each of `batches`, and yield its loss in nats per token.
 
-    `trained` is `model`, or `model` with LoRA adapters. A forward and backward pass has at most `micro_batch`
-    sequences. Raises TrainingError when a gradient is not finite.
+    `trained` is `model`, or `model` with LoRA adapters. A pass has at most `micro_batch` sequences.
     """
     parameters = [p for p in trained.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=parameters[0].is_cuda)
@@ -259,7 +233,7 @@ def _add_gradient(model: Any, parts: Iterable[Sequence[TokenSequence]], tokens: 
 def _micro_batches(batch: Sequence[TokenSequence], size: int, most_tokens: int) -> Iterator[list[TokenSequence]]:
     """Split `batch`, sorted by length, into parts of at most `size` sequences and `most_tokens` tokens with padding.
 
-    The prompt that all sequences share counts once in a part. A sequence that is too long is a part of its own.
+    The prompt that all sequences share counts once. A sequence that is too long is a part of its own.
     """
     shared = common_prefix([s.prompt_ids for s in batch])
     part: list[TokenSequence] = []
@@ -317,10 +291,7 @@ def _message(turn: DemonstratedTurn) -> dict[str, Any]:
 
 
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
-    """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
-
-    Even a short fine-tuning therefore includes the rare task types.
-    """
+    """Return `steps` x `batch` questions in the order of training, each task type spread evenly over the steps."""
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}
     for question in questions:

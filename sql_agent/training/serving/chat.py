@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 
 from sql_agent.config.endpoints import plain_schema
 from sql_agent.errors import ModelError
-from sql_agent.training.serving.tool_format import MARKS, Call, find_tool_format, has_open_thought, parse_reply
+from sql_agent.training.serving.tool_format import FORMATS, MARKS, Call, has_open_thought, parse_reply
 
 JsonObject = dict[str, Any]  # a message, a tool or a tool call in the form of OpenAI's API
 CALL_ID = "0" * 9  # of every call in demonstrations, so that a demonstration has the same tokens each time
@@ -78,10 +78,7 @@ class ChatEncoder:
     def remember(
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Keep `token_ids`, the ids of the conversation `messages`, whose last message is a turn of the model.
-
-        The ids of the last 2048 turns are kept.
-        """
+        """Keep `token_ids`, the ids of the conversation `messages`, which ends with a turn of the model."""
         thought = messages[-1].get("reasoning_content") or ""
         self._has_thoughts = self._has_thoughts or bool(thought)
         with self._lock:
@@ -104,10 +101,7 @@ class ChatEncoder:
         return message
 
     def closing_ids(self, token_ids: Sequence[int], prompt_ids: Sequence[int]) -> tuple[int, ...]:
-        """Return the ids that close the open thought in `token_ids`, which were sampled after `prompt_ids`.
-
-        Returns () if no thought is open.
-        """
+        """Return the ids that close an open thought in `token_ids`, sampled after `prompt_ids`; () if none is open."""
         text = self._decode(token_ids)
         is_open = has_open_thought(text, thought_open=self._opens_thought(prompt_ids))
         return self._ids("\n</think>\n\n") if is_open else ()
@@ -121,7 +115,6 @@ class ChatEncoder:
         return last.rstrip().endswith("<think>")
 
     def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of `text`."""
         return len(self._ids(text)) if text else 0
 
     def thinks(self, thinking: bool | None) -> bool:
@@ -152,10 +145,10 @@ class ChatEncoder:
         tools: Sequence[JsonObject] | None,
         thinking: bool | None = None,
     ) -> str:
-        """Return the text that the model samples when the next message after `messages` is `turn`.
+        """Return the text, without the end token, that the model samples when the next message is `turn`.
 
-        The end token is not included. A thought in `reasoning_content` that the template does not render is written
-        before the text. Raises ModelError when the rendered conversation with `turn` does not begin with the prompt.
+        A thought that the template does not render is written before the text. Raises ModelError when the rendered
+        conversation with `turn` does not begin with the prompt.
         """
         prompt = self._render(messages, tools, prompt=True, thinking=thinking)
         whole = self._render([*messages, turn], tools, prompt=False, thinking=thinking)
@@ -170,23 +163,20 @@ class ChatEncoder:
         return text if thought in text else f"<think>\n{thought}\n</think>\n\n{text}"
 
     def find_tool_format(self) -> str | None:
-        """Return the form in which the chat template writes tool calls; None when the form is not recognised."""
-
-        def write(call: Call) -> str:
-            question: JsonObject = {"role": "user", "content": "Which?"}
-            return self.turn_text([question], call_message(call), [{"type": "function", "function": _PROBE_TOOL}])
-
+        """Return the first form whose parser reads the call that the chat template writes; None if none does."""
+        probe = Call("find_rows", {"sql": 'SELECT "a" FROM b WHERE c < 3'})
+        question: JsonObject = {"role": "user", "content": "Which?"}
         try:
-            return find_tool_format(write)
+            text = self.turn_text([question], call_message(probe), [{"type": "function", "function": _PROBE_TOOL}])
         except (ModelError, TemplateError):
             return None
+        return next((name for name in FORMATS if parse_reply(text, name).calls == (probe,)), None)
 
     def _tail(self, full: str, head: str) -> str | None:
-        """Return the part of `full` that follows the last end token of `head`; None if the template rewrote `head`.
+        """Return the part of the conversation `full` after the last end token of its start `head`.
 
-        Also None if `head` has no end token.
-        `full` is a rendered conversation, `head` its rendered start. Qwen3's template writes an empty thought into the
-        last turn only, which does not count as rewriting.
+        None if the template rewrote `head`, or if `head` has no end token. Qwen3's template writes an empty thought
+        into the last turn only, which does not count as rewriting.
         """
         if self._end_text not in head:
             return None
@@ -237,10 +227,7 @@ def _special_ids(tokenizer: Any) -> set[int]:
 
 
 def call_message(call: Call) -> JsonObject:
-    """Return an assistant message with only the tool call `call`.
-
-    The call has the id CALL_ID, because Mistral's templates write the id.
-    """
+    """Return an assistant message with only `call`, whose id is CALL_ID, because Mistral's templates write the id."""
     return {"role": "assistant", "content": "", "tool_calls": [_tool_call(call) | {"id": CALL_ID}]}
 
 
@@ -264,10 +251,7 @@ def text_of(content: Any) -> str:
 
 
 def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
-    """Return a hexadecimal digest of the tools and the messages before the model's first turn.
-
-    All turns of a conversation have the same digest.
-    """
+    """Return a digest of the tools and the messages before the model's first turn, the same for each turn."""
     first = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
     return hashlib.sha256(_key(list(first), tools).encode()).hexdigest()
 

@@ -43,9 +43,8 @@ class Generation:
     """The ids of one sampled turn, including its end token, and why the turn ended.
 
     `logprobs` are the natural log-probabilities of the ids. `versions` are the first and the last version of the
-    weights that sampled the turn. A version is the number of finished updates of the weights. `logprobs` and `versions`
-    are None if the engine does not report them. `forced` is the range (start, end) of the ids that were not sampled but
-    inserted to close a thought; None if there are none.
+    weights, in finished updates, that sampled the turn. Both are None if the engine does not report them. `forced` is
+    the range (start, end) of the ids that were inserted to close a thought, if any.
     """
 
     token_ids: tuple[int, ...]
@@ -71,12 +70,11 @@ class Engine(Protocol):
 def build_app(encoder: ChatEncoder, engine: Engine, *, thought_tokens: int = 0) -> FastAPI:
     """Build the ASGI app: POST /v1/chat/completions (no streaming) and GET /v1/models.
 
-    The reply to a request with `return_token_ids` has `prompt_token_ids` and `response_token_ids` (one list for each
-    choice) and, if the engine reports them, `response_logprobs` (natural logarithms, one for each id) and
-    `response_versions` (the first and the last version of the weights). A model that thinks may sample up to
-    `thought_tokens` tokens for its thought in addition to the limit in the request. A longer thought is closed, and
-    `response_forced` has the range (start, end) of the ids that close the thought. The status is 400 for a malformed
-    request, and for a request that exceeds the engine's `max_context`. Sampling stops when the client disconnects.
+    The reply to a request with `return_token_ids` has `prompt_token_ids`, `response_token_ids` (one list for each
+    choice) and what else the engine reports, see `Generation`: `response_logprobs`, `response_versions` and
+    `response_forced`. A model that thinks may sample up to `thought_tokens` tokens for its thought in addition to the
+    limit in the request; a longer thought is closed. The status is 400 for a malformed request, and for one that
+    exceeds the engine's `max_context`. Sampling stops when the client disconnects.
     """
     app = FastAPI()
 
@@ -208,10 +206,7 @@ def _token_ids(prompt_ids: tuple[int, ...], turn: Generation) -> dict[str, Any]:
 
 
 async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: Request) -> Generation | None:
-    """Return the sampled turn, or None when the client disconnected.
-
-    Sampling stops when the client disconnects or the call is cancelled.
-    """
+    """Return the sampled turn, or None after the client disconnected, which stops the sampling."""
     task = asyncio.create_task(generating)
     try:
         while not task.done():
@@ -240,7 +235,7 @@ class ServerThread:
     """Serves an ASGI app in a daemon thread, by default at a free port of 127.0.0.1.
 
     The constructor binds the port, because LLM proxies are started with the server's URL before there is an app.
-    Requests need the bearer token `api_key`. With an empty `api_key` all requests are accepted.
+    Requests need the bearer token `api_key`, if it is not empty.
     """
 
     def __init__(self, sock: socket.socket | None = None, api_key: str = "") -> None:
@@ -255,10 +250,7 @@ class ServerThread:
         return cls(api_key=new_token())
 
     def start(self, app: ASGIApp) -> None:
-        """Serve `app`, and return when the server accepts requests.
-
-        Raises TrainingError when the server ends or does not accept requests within 30 s.
-        """
+        """Serve `app`; return when the server accepts requests. Raises TrainingError if it does not within 30 s."""
         server = uvicorn_server(app, self.api_key or None)
         thread = threading.Thread(target=lambda: server.run(sockets=[self._socket]), daemon=True, name="policy-server")
         self._running = server, thread

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, GenerationConfig
 from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.training.serving.chat import ChatEncoder
-from sql_agent.training.serving.tool_format import unknown_tool_format
+from sql_agent.training.serving.tool_format import FORMATS
 
 TOOL_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 # Our templates for models whose own chat template renders no tools. The keys are the tokens around a turn.
@@ -40,15 +40,16 @@ def load_tokenizer(folder: str, agent: AgentSettings = DEFAULT_AGENT) -> Any:
     tokenizer.chat_template = _template(tokenizer, folder, agent.chat_template)
     end_ids = _end_ids(tokenizer)
     if agent.tool_format == "auto" and end_ids and ChatEncoder(tokenizer, end_ids[0]).find_tool_format() is None:
-        raise unknown_tool_format(folder)
+        raise ModelError(
+            f"cannot tell in which form {folder!r} writes tool calls: its chat template writes none of the known forms "
+            f"({', '.join(FORMATS)})",
+            hint="name the form with agent.tool_format, or give agent.chat_template=FILE, a template of calls",
+        )
     return tokenizer
 
 
 def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
-    """Return the template in the file `given`, else the tokenizer's own if it renders tools, else one of ours.
-
-    Raises ModelError when the file cannot be read, or when the vocabulary lacks the tokens of our templates.
-    """
+    """Return the template of `load_tokenizer`."""
     if given is not None:
         try:
             return given.read_text(encoding="utf-8")
@@ -87,10 +88,7 @@ def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, 
 
 
 def _end_ids(tokenizer: Any) -> list[int]:
-    """Return the ids of the special token that the template writes after a turn and of the tokenizer's end token.
-
-    The list lacks the id of a token that does not exist.
-    """
+    """Return the ids of the special token that the template writes after a turn and of the tokenizer's end token."""
     messages = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": _PROBE}]
     try:
         rendered = tokenizer.apply_chat_template(messages, tokenize=False)
@@ -104,10 +102,7 @@ def _end_ids(tokenizer: Any) -> list[int]:
 
 
 def load_encoder(model: str, agent: AgentSettings = DEFAULT_AGENT) -> tuple[ChatEncoder, tuple[int, ...]]:
-    """Load the tokenizer of `model`, a folder or hub id; return a ChatEncoder and the ids of the stop tokens.
-
-    Raises the errors of `load_tokenizer` and `stop_ids`.
-    """
+    """Load the tokenizer of `model`, a folder or hub id; return a ChatEncoder and the ids of the stop tokens."""
     tokenizer = load_tokenizer(model, agent)
     try:
         generation = GenerationConfig.from_pretrained(model)

@@ -77,26 +77,6 @@ def has_open_thought(text: str, *, thought_open: bool = False) -> bool:
     return (thought_open or text.lstrip().startswith("<think>")) and "</think>" not in text
 
 
-def find_tool_format(write: Callable[[Call], str]) -> str | None:
-    """Return the form in which a chat template writes tool calls; None when no form is recognised.
-
-    `write` renders one call with the template and returns the text of the model's turn. The form is the first one whose
-    parser returns the same call for that text.
-    """
-    probe = Call("find_rows", {"sql": 'SELECT "a" FROM b WHERE c < 3'})
-    text = write(probe)
-    return next((name for name in FORMATS if parse_reply(text, name).calls == (probe,)), None)
-
-
-def unknown_tool_format(model: str) -> ModelError:
-    """Return the error for a model whose chat template writes calls in a form that no parser reads."""
-    return ModelError(
-        f"cannot tell in which form {model!r} writes tool calls: its chat template writes none of the known forms "
-        f"({', '.join(FORMATS)})",
-        hint="name the form with agent.tool_format, or give agent.chat_template=FILE, a template that renders calls",
-    )
-
-
 def tool_format_of(model: str, agent: AgentSettings) -> str:
     """Return the form in which `model` writes tool calls, such as "hermes". Raises the errors of `load_tokenizer`."""
     command = [sys.executable, "-c", _START, model, agent.model_dump_json()]

@@ -29,9 +29,8 @@ def vllm_endpoint(
 ) -> Iterator[tuple[str, str]]:
     """Serve `model`, a Hugging Face folder or id, inside the context; yields the URL, ending in /v1, and the API key.
 
-    vLLM reserves `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. `agent` has the
-    settings of the chat template, the form of tool calls and the thoughts. Raises ModelError when vLLM cannot load the
-    model.
+    vLLM reserves `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. Raises ModelError
+    when vLLM cannot load the model.
     """
     encoder, stops = load_encoder(model, agent)
     engine = VllmEngine(model, stops, seed=seed, gpu_share=gpu_share or _free_share())

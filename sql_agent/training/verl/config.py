@@ -30,10 +30,7 @@ class OwnOptions(BaseModel):
 
 
 def defaults(task: str, *, npu: bool = False) -> list[Path]:
-    """Return the files with this backend's defaults for `task`, on GPUs or, with `npu`, on Ascend NPUs.
-
-    Later files take precedence over earlier ones.
-    """
+    """Return the files with this backend's defaults for `task`; later files take precedence over earlier ones."""
     return [GRPO, *([_RECIPES[task]] if task in _RECIPES else []), *([_NPU] if npu else [])]
 
 
@@ -43,7 +40,7 @@ def trains_on_npu(settings: Settings) -> bool:
 
 
 def own_options(settings: Settings) -> OwnOptions:
-    """Return the options of `verl.config.sql_agent`. Raises ConfigError for an unknown option or a wrong value."""
+    """Return the options of `verl.config.sql_agent`. Raises ConfigError."""
     try:
         return OwnOptions.model_validate(settings.verl.config.get("sql_agent", {}))
     except ValidationError as error:

@@ -25,11 +25,10 @@ _ANNOUNCE_TIMEOUT_S = 600.0  # for the rollout server to start the LLM proxies a
 
 
 class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Runs a session of verl as a rollout in agent-lightning's store.
+    """Runs a session of verl as a rollout in agent-lightning's store; the agent runs in a runner process.
 
-    The agent runs in a runner process, and this loop only waits for the rollout. `run` returns one output for each
-    token sequence of the rollout, all with the reward of the whole rollout (0.0–1.1). verl counts the session of a lost
-    rollout as failed.
+    `run` returns one output for each token sequence, all with the reward of the whole rollout (0.0–1.1). verl counts
+    the session of a lost rollout as failed.
     """
 
     def __init__(self, trainer_config: Any, **_: Any) -> None:
@@ -39,8 +38,7 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
     async def run(self, sampling_params: dict[str, Any], **sample: Any) -> list[AgentLoopOutput]:
         """Run one rollout of the question in `sample`, a row of the dataset with verl's `global_steps` and `uid`.
 
-        `sampling_params` is not used, because the agent has its own settings for sampling. Raises RuntimeError when the
-        rollout was lost.
+        `sampling_params` is not used, because the agent has its own settings for sampling.
         """
         request = {
             "question": sample["extra_info"]["question"],
@@ -64,8 +62,7 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     async def create(cls, *args: Any, **kwargs: Any) -> LightningAgentLoopManager:
         """Create the manager as verl does, serve the policy, and wait until rollouts can be scheduled.
 
-        First the policy's endpoints start to serve the vLLM replicas. Then the rollout server receives the endpoints'
-        URLs and tests each route with a call. Raises RuntimeError when the rollout server replies with an error.
+        The policy's endpoints serve the vLLM replicas. The rollout server gets their URLs and tests each route.
         """
         config, client = kwargs["config"], kwargs["llm_client"]
         instance = cls(*args, **kwargs)

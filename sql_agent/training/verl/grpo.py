@@ -79,11 +79,10 @@ class VerlGrpo(TrainingAlgorithm):
         return scheduler
 
     async def _fine_tune(self, verl: asyncio.subprocess.Process) -> None:
-        """Run supervised fine-tuning in another process while `verl` starts.
+        """Run supervised fine-tuning in another process while `verl` starts, unless a resumed run has the result.
 
-        Does nothing if `sft.steps` is 0 or a resumed run already has the fine-tuned model. Stops early when verl ends,
-        a signal comes or the run fails; `_follow` then reports the reason. Raises TrainingError when the fine-tuning
-        fails.
+        Stops early when verl ends, a signal comes or the run fails; `_follow` then reports the reason. Raises
+        TrainingError when the fine-tuning fails.
         """
         run = self._log.folder
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():
@@ -178,7 +177,6 @@ class VerlGrpo(TrainingAlgorithm):
             raise self._error(code)
 
     def _error(self, code: int) -> TrainingError:
-        """Return the error of a verl that ended with the exit code `code`."""
         log = self._log.folder / "verl.log"
         cause = last_error(log)
         said, advice = f"verl ended with exit code {code}: {cause}", _advice(cause, log)
@@ -195,7 +193,6 @@ class VerlGrpo(TrainingAlgorithm):
         return error
 
     async def _stall(self) -> str | None:
-        """Describe what the run waits for: rollouts, an update, or the start of verl."""
         log = self._log.folder / "verl.log"
         if self._scheduler is None:
             return (
@@ -216,7 +213,6 @@ class VerlGrpo(TrainingAlgorithm):
 
 
 def _advice(cause: str, log: Path) -> str:
-    """Return the hint for an error that ended verl."""
     if "out of memory" in cause:
         return f"see {log}; end other programs on the GPU, or start the run again with a smaller verl.gpu_memory_gb"
     return f"see {log}, repair the cause, then start the run again"

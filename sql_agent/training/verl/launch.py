@@ -27,10 +27,7 @@ from sql_agent.training.verl.trainer import TaskRunner
 
 
 def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
-    """Merge verl's defaults, our `options` and the user's `overrides`; overrides take precedence over options.
-
-    Raises OmegaConfBaseException when verl does not have the key of an override.
-    """
+    """Merge verl's defaults, our `options` and the user's `overrides`, the last of which must be keys that verl has."""
     with initialize_config_module(config_module="verl.trainer.config", version_base=None):
         config = compose("ppo_trainer")
     OmegaConf.set_struct(config, False)

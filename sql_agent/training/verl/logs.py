@@ -36,10 +36,7 @@ class EngineMonitor:
         self._since = 0.0
 
     def failure(self) -> str | None:
-        """Return vLLM's error message, if it was logged more than 10 s ago; else None.
-
-        The delay of 10 s gives verl the time to end by itself.
-        """
+        """Return vLLM's error message, if verl has not ended by itself in the 10 s after it was logged."""
         if self._cause is None and (cause := self._logged()):
             self._cause, self._since = cause, time.monotonic()
         return self._cause if time.monotonic() - self._since > _GRACE_S else None
@@ -70,10 +67,7 @@ def last_line(log: Path) -> str:
 
 
 def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
-    """Return verl's metrics `values` of a step together with our metrics of the update, see `update_metrics`.
-
-    Values that are not finite numbers are left out.
-    """
+    """Return the finite ones of verl's metrics of a step together with those of `update_metrics`."""
     known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
     update_s = sum(known.get(f"timing_s/{stage}", 0.0) for stage in _UPDATE_STAGES)
     figures = {"grad_norm": known["actor/grad_norm"]} if "actor/grad_norm" in known else {}
@@ -89,5 +83,5 @@ def _plain(line: str) -> str:
 
 
 def _message(line: str) -> str:
-    """Return a line of a log without colours and without the prefix that Ray and vLLM add."""
+    """Return a line without colours and without the prefix that Ray and vLLM add."""
     return _PREFIX.sub("", _plain(line))

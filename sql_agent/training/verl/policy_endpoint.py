@@ -65,8 +65,8 @@ class PolicyEndpoint:
     def serve(self, client: Any, model: str, max_context: int, agent: dict[str, Any]) -> str:
         """Start to serve the policy that `client` samples from, and return the URL, ending in /v1.
 
-        The API key is the run's token. `model` is the folder or hub id of the tokenizer, `max_context` the maximum
-        number of tokens of a prompt and its turn. `agent` maps names of settings in the section `agent` to values.
+        `model` is the folder or hub id of the tokenizer, `max_context` the maximum number of tokens of a prompt and its
+        turn. `agent` has settings of the section `agent`.
         """
         settings = AgentSettings(**agent)
         encoder, stops = load_encoder(model, settings)

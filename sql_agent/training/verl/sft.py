@@ -18,7 +18,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError
 from sql_agent.runs.run_folder import SFT
 from sql_agent.tasks.task import load_task
-from sql_agent.training.policy.sft import Compute, Hooks, copy_losses, fine_tuned_model
+from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
 from sql_agent.training.verl.bridge import write_sft_result
 from sql_agent.training.verl.config import trains_on_npu
 from sql_agent.training.verl.memory import plan_memory
@@ -37,7 +37,9 @@ def main(run: Path) -> int:
         with task.databases(settings) as databases:
             questions = task.questions(settings, "train")
             compute = _compute(settings)
-            model = fine_tuned_model(settings, questions, task, databases, compute=compute, hooks=Hooks(write_progress))
+            model = fine_tuned_model(
+                settings, questions, task, databases, compute=compute, progress=write_progress, say=print
+            )
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -23,10 +23,7 @@ class SkipsZeroAdvantage:
     _balance_batch: Callable[[Any, dict[str, Any]], Any]
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Update the policy on those sequences of `batch` that have a gradient, and return the complete `batch`.
-
-        Adds the metrics of the update to `metrics`.
-        """
+        """Update the policy on those sequences of `batch` that have a gradient, and return the complete `batch`."""
         if not _only_the_advantage_trains(self.config):
             return super()._update_actor(batch, metrics)  # type: ignore[misc]
         actor, group_size = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
@@ -73,9 +70,8 @@ class TaskRunner:
 def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: int) -> list[int]:
     """Return the indices of the sequences to train, in ascending order: those in groups whose rewards differ.
 
-    `groups` and `rewards` have one element for each sequence. The update needs a number of sequences that is divisible
-    by `multiple`, so sequences of other groups are added. If there are too few of those, all indices are returned. The
-    list is empty when the rewards differ in no group.
+    `groups` and `rewards` have one element for each sequence. Sequences of other groups are added until the number is
+    divisible by `multiple`, as the update needs. If there are too few of those, all indices are returned.
     """
     rewards_of: defaultdict[str, list[float]] = defaultdict(list)
     for group, reward in zip(groups, rewards, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,8 +25,6 @@ from sql_agent.training.policy import attention
 from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import (
     Compute,
-    FineTuningStopped,
-    Hooks,
     _choose,
     _fine_tune,
     _micro_batches,
@@ -67,16 +64,19 @@ class FineTuning:
         cache: str = "cache",
         micro_batch: int = 4,
         lora_rank: int = 0,
-        stopped: Callable[[], bool] = lambda: False,
     ) -> str:
         settings = load_settings(
             ["sft.steps=3", "sft.batch=4", "sft.lr=1e-3", "judge.name=facts", f"train.micro_batch={micro_batch}",
              f"model={self.model}", f"local.cache_dir={self.folder / cache}"]
         )  # fmt: skip
         with TASK.databases(settings, self.database) as databases:
-            hooks = Hooks(progress=lambda step, steps, loss: self.losses.append(loss), stopped=stopped)
-            compute = Compute(lora_rank=lora_rank)
-            return fine_tuned_model(settings, QUESTIONS, TASK, databases, compute=compute, hooks=hooks)
+            return fine_tuned_model(
+                settings, QUESTIONS, TASK, databases, compute=Compute(lora_rank=lora_rank), progress=self.progress,
+                say=print,
+            )  # fmt: skip
+
+    def progress(self, step: int, steps: int, loss: float) -> None:
+        self.losses.append(loss)
 
 
 @pytest.fixture
@@ -101,14 +101,24 @@ def test_a_run_waits_for_the_same_fine_tuning_of_another_run_and_uses_its_result
     away = made.rename(made.with_name("not yet"))
     with ThreadPoolExecutor() as threads:
         with FileLock(f"{made}.lock"):  # as the other run holds it
-            with pytest.raises(FineTuningStopped):  # an interrupt is not kept waiting
-                fine_tune(stopped=lambda: True)
             waiting = threads.submit(fine_tune)
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=1)
             away.rename(made)
         assert waiting.result() == str(made)
     assert len(fine_tune.losses) == 3, "only the first one took its three steps"
+
+
+def test_an_exception_of_progress_stops_the_fine_tuning_and_nothing_is_cached(
+    fine_tune: FineTuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fine_tune, "progress", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fine_tune()
+    assert not list((fine_tune.folder / "cache").glob("sft-*/*.safetensors"))
 
 
 def test_a_gradient_that_is_not_finite_ends_the_run_before_anything_is_cached(fine_tune: FineTuning) -> None:
