@@ -37,8 +37,7 @@ async def ask_all(  # noqa: PLR0917  the parameters of `run_rollout`, in the sam
 ) -> None:
     """Ask `questions`, `concurrency` at a time, and pass each finished record to `on_record`.
 
-    A rollout is retried if the judge or the model server fails; after three failed attempts its record has `dropped`
-    set.
+    A rollout that the judge or the model server lost is retried; after three attempts its record has `dropped` set.
     """
     waiting = iter(questions)
     failed_in_a_row = 0

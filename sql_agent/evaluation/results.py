@@ -31,10 +31,10 @@ _LINE_MARKS = re.compile(r"[\t\r\n]")
 
 
 class Evaluation(Record):
-    """The figures of one model, keyed by question set. `asked` is the number of questions in each set.
+    """The figures of one model, keyed by question set; `asked` is the number of questions in each.
 
-    Where each question was asked several times, there are further sets for the vote of the samples. `refuse_below` is
-    the least agreement, keyed by the set asked, below which the vote is to refuse.
+    Where each question was asked several times, there are further sets for the vote of the samples, which refuses below
+    the agreement `refuse_below`, keyed by the set asked.
     """
 
     about: About
@@ -198,8 +198,8 @@ def check_predictions(path: Path, task_name: str) -> None:
 def write_predictions(path: Path, answers: Iterable[tuple[Question, str]]) -> None:
     """Write the statement in each answer, or NONE.
 
-    A file NAME.json has an object with a statement for each question's id, as EHRSQL's scorer reads it. Any other file
-    has a line for each question, as Spider's evaluators read it: the statement, a tab, the name of the database.
+    A file NAME.json has an object of statements by question id, as EHRSQL's scorer reads it. Any other file has a line
+    for each question, as Spider's evaluators read it: the statement, a tab, the name of the database.
     """
     if path.suffix == ".json":
         found = {question.id: statement_in(answer) or _NO_STATEMENT for question, answer in answers}

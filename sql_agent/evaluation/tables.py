@@ -26,11 +26,7 @@ _FLIPS_PRINTED, _FLIPS_IN_MARKDOWN = 3, 20
 
 
 def figure_tables(results: Mapping[str, Mapping[str, SetResult]], seed: int) -> list[TextTable]:
-    """Return the figures as tables.
-
-    One model gives one table with a column for each question set. Several models give a table for each question set
-    with a column for each model.
-    """
+    """Return one table with a column for each question set, or of several models one for each set, a column a model."""
     note = f"In brackets: 95 % bootstrap intervals, seed {seed}."
     if len(results) == 1:
         ((model, sets),) = results.items()
@@ -96,7 +92,7 @@ def _rows(measures: Mapping[str, Measure], groups: Sequence[Group]) -> list[Tabl
 
 
 def _accuracies(results: Sequence[Mapping[str, Group]]) -> list[TableRow]:
-    """Return a row of accuracies for each group name, such as a task type, with a column for each of `results`."""
+    """Return a row of accuracies for each group name, such as a task type."""
     rows = []
     for name in sorted({name for groups in results for name in groups}):
         figures = [groups[name].figures.get("accurate") if name in groups else None for groups in results]

@@ -36,10 +36,7 @@ def vote(records: Sequence[RolloutRecord], words: Mapping[Lang, Words], samples:
 
 
 def decide(votes: Sequence[Vote], words: Mapping[Lang, Words], below: float = 0.0) -> list[RolloutRecord]:
-    """Return the records of `votes`. Those with an agreement `below` the threshold, or with none, become refusals.
-
-    In a task without refusals every record stays.
-    """
+    """Return the records of `votes`; in a task with refusals, those with an agreement `below` it become one."""
     return [
         record if agreement > 0 and agreement >= below else _refused(record, words[record.question.lang])
         for record, agreement in votes

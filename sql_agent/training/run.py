@@ -54,9 +54,8 @@ def run_algorithm(
 ) -> TrainingAlgorithm:
     """Train on the questions `train`, validate on each validation set of `val`, and return the algorithm at the end.
 
-    Runner processes are started unless `run_role` is the role of the algorithm alone. The attributes `error` and
-    `interrupted` of the algorithm say how the run ended. If this process is killed, the supervisor calls `if_killed`
-    with a text that says how this process ended.
+    The attributes `error` and `interrupted` of the algorithm say how the run ended. If this process is killed, the
+    supervisor calls `if_killed` with a text that says how.
     """
     install_event_loop()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
@@ -119,8 +118,7 @@ async def opened_store(
 ) -> AsyncIterator[tuple[AlgorithmStore, StoreAddress]]:
     """Serve a store for this run inside the context, or connect to the external store that `run_role` names.
 
-    Yields the store and its address. Calls `say` with a line for the user when the external store does not respond.
-    Raises TrainingError when this run's own store cannot be served.
+    Yields the store and its address. `say` gets a line for the user when the external store does not respond.
     """
     if run_role.store:
         client = open_store(run_role.store)

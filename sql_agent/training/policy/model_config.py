@@ -15,10 +15,7 @@ _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 def context_of(model: str) -> int | None:
-    """Return the context length, in tokens, of `model`, which is a folder or a hub id.
-
-    Returns None when there is no config.json in the folder or in the hub's local cache, or when it lacks the length.
-    """
+    """Return the context length, in tokens, of `model`, if its config.json (see `config_of`) has it."""
     config = config_of(model) or {}
     longest = config.get("max_position_embeddings")
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -30,7 +27,7 @@ def context_of(model: str) -> int | None:
 def config_of(model: str) -> dict[str, Any] | None:
     """Return the config.json of `model`, a folder or a hub id; in a multimodal model, that of the language model.
 
-    Returns None when there is no config.json in the folder or in the hub's local cache.
+    Returns None when neither the folder nor the hub's local cache has one.
     """
     path = Path(model) / "config.json"
     if not model:

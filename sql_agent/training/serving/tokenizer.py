@@ -26,9 +26,9 @@ DEFAULT_AGENT = AgentSettings()
 def load_tokenizer(folder: str, agent: AgentSettings = DEFAULT_AGENT) -> Any:
     """Load the tokenizer of a Hugging Face folder or id, with a chat template that renders tools.
 
-    The template is the file `agent.chat_template`, if given, else the model's own, else one of ours if the model's own
-    renders no tools. No code from the folder is run. Raises ModelError when the tokenizer cannot be loaded, when no
-    template fits, and when `agent.tool_format` is "auto" and the template writes tool calls in no known form.
+    The template is the file `agent.chat_template`, if given, else the model's own if it renders tools, else one of
+    ours. No code from the folder is run. Raises ModelError when the tokenizer cannot be loaded, when no template fits,
+    and when `agent.tool_format` is "auto" and the template writes tool calls in no known form.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

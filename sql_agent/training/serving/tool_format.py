@@ -54,10 +54,9 @@ class ParsedReply:
 
 
 def parse_reply(text: str, tool_format: str, *, thought_open: bool = False) -> ParsedReply:
-    """Split the reply `text` of a model into thought, content and tool calls; the calls have the form `tool_format`.
+    """Split the reply `text` into thought, content and calls of the form `tool_format`; a malformed call stays content.
 
-    `thought_open` says that the prompt ended with `<think>`. If the thought is not closed, the whole reply is the
-    thought. An incomplete or malformed call stays in the content.
+    `thought_open` says that the prompt ended with `<think>`. If the thought is not closed, it is the whole reply.
     """
     thought, rest = split_thought(text, thought_open=thought_open)
     content, calls = _PARSERS[tool_format](rest)
@@ -189,10 +188,7 @@ def _loaded(source: str) -> Any:
 
 
 def _python_calls(source: str) -> list[Call]:
-    """Parse a call or a list of calls in Python's syntax, without running code; return [] for any other text.
-
-    The arguments must be keyword arguments whose values are literals.
-    """
+    """Parse a call or a list of calls in Python's syntax, with literals as keyword arguments; [] for any other text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python warns, for example, about "\d" in a string

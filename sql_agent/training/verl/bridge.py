@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -43,11 +43,20 @@ def write_dataset(questions: Sequence[Question], path: Path, mode: Mode) -> None
     pd.DataFrame(rows).to_parquet(path)
 
 
-def token_environment(token: str) -> dict[str, str]:
-    """Return the environment variables with a run's bearer token for verl's processes and vLLM's server.
+def typed(value: Any) -> Any:
+    """Convert strings from the command line into numbers, booleans, lists or None, also inside dicts."""
+    if isinstance(value, dict):
+        return {key: typed(item) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
+    except ValueError:
+        return value
 
-    Other users of the host can read a process's command line but not its environment.
-    """
+
+def token_environment(token: str) -> dict[str, str]:
+    """Return the environment variables with a run's bearer token for verl's processes and vLLM's server."""
     return {RUN_VARIABLE: token, _VLLM_VARIABLE: token}
 
 

@@ -53,9 +53,9 @@ def own_options(settings: Settings) -> OwnOptions:
 def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
     """Convert `settings` into nested options of verl, which the user's `verl.config` overrides later.
 
-    `run` is the run's folder, `rollout_server` the URL of the rollout server. The policy's path is `settings.model`;
-    after supervised fine-tuning, `launch.py` replaces the path with that of the fine-tuned model. Raises ConfigError
-    when the settings contradict each other or the run does not fit into the memory of a GPU.
+    `run` is the run's folder, `rollout_server` a URL. After supervised fine-tuning, `launch.py` replaces the path of
+    the policy, `settings.model`, with that of the fine-tuned model. Raises ConfigError when the settings contradict
+    each other or the run does not fit into the memory of a GPU.
     """
     train, verl = settings.train, settings.verl
     check(settings)

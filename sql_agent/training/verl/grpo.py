@@ -27,7 +27,7 @@ from sql_agent.system.process import die_with_parent
 from sql_agent.system.resources import how_killed, memory_kills
 from sql_agent.system.servers import bind, http_url, new_token, served, uvicorn_server
 from sql_agent.training.algorithm import TrainingAlgorithm
-from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, write_dataset
+from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, typed, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, ran_out_in_update, step_metrics
 from sql_agent.training.verl.memory import card_of, smaller_passes
@@ -216,18 +216,6 @@ def _advice(cause: str, log: Path) -> str:
     if "out of memory" in cause:
         return f"see {log}; end other programs on the GPU, or start the run again with a smaller verl.gpu_memory_gb"
     return f"see {log}, repair the cause, then start the run again"
-
-
-def typed(value: Any) -> Any:
-    """Convert strings from the command line into numbers, booleans, lists or None, also inside dicts."""
-    if isinstance(value, dict):
-        return {key: typed(item) for key, item in value.items()}
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
-    except ValueError:
-        return value
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

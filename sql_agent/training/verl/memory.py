@@ -15,6 +15,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.resources import gpu_memory
 from sql_agent.training.policy.model_config import Shape, config_of, context_of
+from sql_agent.training.verl.bridge import typed
 
 GB = 1e9
 _USABLE = 0.95  # of the free memory; the rest is lost between the allocator's blocks
@@ -278,19 +279,17 @@ def _load_of(settings: Settings) -> Load:
     verl = settings.verl
     apart = verl.trainer_mode == "separate_async"
     share = _given(settings, "rollout.gpu_memory_utilization")
-    checkpointing = _given(settings, _CHECKPOINTING)
-    tokens = _given(settings, _TOKENS)
     return Load(
         length=rollout_length(settings),
         gpus=verl.nnodes * (verl.n_gpus // 2 if apart else verl.n_gpus),
         lora_rank=verl.lora_rank,
-        is_fused=_is_true(_given(settings, "model.use_fused_kernels")),
+        is_fused=bool(_given(settings, "model.use_fused_kernels")),
         is_apart=apart,
         fine_tunes=settings.sft.steps > 0,
-        tensor_parallel=int(_given(settings, "rollout.tensor_model_parallel_size") or 1),
-        tokens=None if tokens is None else int(tokens),
-        checkpointing=None if checkpointing is None else _is_true(checkpointing),
-        vllm=None if share is None else float(share) * card_of(settings).total,
+        tensor_parallel=_given(settings, "rollout.tensor_model_parallel_size") or 1,
+        tokens=_given(settings, _TOKENS),
+        checkpointing=_given(settings, _CHECKPOINTING),
+        vllm=None if share is None else share * card_of(settings).total,
     )
 
 
@@ -299,8 +298,4 @@ def _given(settings: Settings, name: str) -> Any:
     value: Any = settings.verl.config.get("actor_rollout_ref", {})
     for key in name.split("."):
         value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _is_true(value: Any) -> bool:
-    return value is True or str(value).lower() == "true"
+    return typed(value)
