@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sql_agent.agent.demonstration_thoughts import answer_thought, query_thoughts, refusal_thought
-from sql_agent.agent.mistakes import mistakes
 from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
+from sql_agent.database.schema import Schema, fold
 from sql_agent.schemas import QueryAnswer, Question
 from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
 _MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
+
+_QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
+_WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
+_FROM = re.compile(rf"{_QUOTED}|\b(?:from|join)\s+(?P<table>[A-Za-z_]\w*)", re.IGNORECASE)
+_OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,7 @@ _DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _ch
 
 def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
     """Return `sql` with a mistake, and the resulting error; () if no mistake makes `sql` fail."""
-    for broken in mistakes(sql, database.schema, number):
+    for broken in _mistakes(sql, database.schema, number):
         answer = database.query(broken)
         if answer.error is not None:
             return [(broken, answer)]
@@ -177,3 +183,71 @@ def _finds_something(answer: QueryAnswer) -> bool:
 
 def _fenced(sql: str) -> str:
     return f"```sql\n{sql}\n```"
+
+
+def _mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:
+    """Yield copies of `sql` with one mistake each; most copies fail in a database of `schema`.
+
+    `number` selects the first kind of mistake, and its position in the statement.
+    """
+    first = number % len(_KINDS)
+    for make in (*_KINDS[first:], *_KINDS[:first]):
+        if (broken := make(sql, schema, number // len(_KINDS))) is not None:
+            yield broken
+
+
+def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
+    """Return `sql` with one column renamed to a name that the schema lacks."""
+    chosen = _one_of([match for match in _WORD.finditer(sql) if fold(match[0]) in schema.column_names], number)
+    if chosen is None:
+        return None
+    invented = f"{chosen[0]}_value" if "_" not in chosen[0] else chosen[0].replace("_", "", 1)
+    return sql[: chosen.start()] + invented + sql[chosen.end() :]
+
+
+def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
+    """Return `sql` with one table replaced by another, which usually lacks the columns of the statement."""
+    chosen = _one_of(_with_table(_FROM, sql), number)
+    others = [table for table, _ in schema.tables if chosen and fold(table) != fold(chosen["table"])]
+    if chosen is None or not others:
+        return None
+    return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
+
+
+def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
+    """Return `sql` with the qualifier of one column replaced by another table of the statement."""
+    found = _with_table(_OF_TABLE, sql)
+    chosen = _one_of(found, number)
+    others = sorted({match["table"] for match in found} - {chosen["table"]}) if chosen else []
+    if chosen is None or not others:
+        return None
+    return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
+
+
+def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
+    """Return `sql` without the qualifier of one column, which may then be ambiguous."""
+    chosen = _one_of(_with_table(_OF_TABLE, sql), number)
+    return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
+
+
+def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
+    """Return `sql` with a closing brace at the end, a typical error of models trained on JSON tool calls."""
+    return f"{sql}}}"
+
+
+_KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
+    _wrong_table,
+    _invented_column,
+    _other_table,
+    _no_table,
+    _stray_brace,
+)
+
+
+def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
+    """Return the matches of `pattern` that contain a table name. The other matches are quoted strings."""
+    return [match for match in pattern.finditer(sql) if match["table"]]
+
+
+def _one_of(found: Sequence[re.Match[str]], number: int) -> re.Match[str] | None:
+    return found[number % len(found)] if found else None
