@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with slow_imports():
         import agentlightning as agl  # noqa: PLC0415
 
-        from sql_agent.rollouts.store_server import serve_store  # noqa: PLC0415
+        from sql_agent.rollouts.store import serve_store  # noqa: PLC0415
         from sql_agent.system.process import install_event_loop  # noqa: PLC0415
     agl.setup_logging("ERROR")
     install_event_loop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,10 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     role = RunRole.from_environment(arguments.external_store_address)
     ui = Ui()
     if role.store:
-        store = check_store(role.store)
+        check_store(role.store)
         if role.role == "runner":
-            return _serve_rollouts(arguments, store, ui)
-        role = replace(role, store=store)
+            return _serve_rollouts(arguments, role.store, ui)
     if arguments.plan or arguments.dev:
         _look_ahead(arguments, ui)
         return 0

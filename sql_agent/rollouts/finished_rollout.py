@@ -11,7 +11,6 @@ from typing import Any
 import agentlightning as agl
 
 from sql_agent.rollouts.spans import read_record
-from sql_agent.rollouts.store_protocol import AlgorithmStore
 from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns, turns_of
 from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 
@@ -46,7 +45,7 @@ class FinishedRollout:
         return cls(rollout_id, group, None, None, (), (), drop)
 
 
-async def complete_spans(store: AlgorithmStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
+async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
     """Return a rollout's spans, sorted by sequence id, and the number of missing spans.
 
     A rollout can be marked as succeeded before its last span is stored. So this polls the store, for at most
@@ -55,7 +54,7 @@ async def complete_spans(store: AlgorithmStore, rollout_id: str, *, deadline_s: 
     deadline = time.monotonic() + deadline_s
     pause_s, longest_s = _SPAN_POLLS_S
     while True:
-        spans = sorted(await store.spans_of(rollout_id), key=lambda s: s.sequence_id)
+        spans = sorted(await store.query_spans(rollout_id, "latest"), key=lambda s: s.sequence_id)
         missing = missing_spans([s.sequence_id for s in spans])
         if not missing or time.monotonic() > deadline:
             return spans, missing

@@ -16,7 +16,7 @@ from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
 from sql_agent.rollouts.proxy_calls import PolicyCalls, RolloutPath, ServedModel, TokenIdRecorder
 from sql_agent.rollouts.run_role import StoreAddress
-from sql_agent.rollouts.store_client import open_store
+from sql_agent.rollouts.store_client import StoreClient
 from sql_agent.system.servers import uvicorn_server
 
 HEALTH = "/health/liveliness"  # litellm's other health endpoints call the model
@@ -75,7 +75,7 @@ def serve_proxy(
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
     os.environ.pop("DATABASE_URL", None)  # litellm would try to use this database as its own, and fail to start
-    proxy = LocalLlmProxy(sock.getsockname()[1], open_store(store), models, token=token)
+    proxy = LocalLlmProxy(sock.getsockname()[1], StoreClient(store), models, token=token)
     asyncio.run(proxy.serve(sock))
     sys.exit(1)
 

@@ -17,7 +17,7 @@ from sql_agent.rollouts.llm_proxy import HEALTH, serve_proxy
 from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.runner import ConcurrentRunner
-from sql_agent.rollouts.store_client import open_store
+from sql_agent.rollouts.store_client import StoreClient
 from sql_agent.rollouts.supervisor import Ended, Supervisor
 from sql_agent.schemas import RolloutRecord
 from sql_agent.system.servers import bind, new_token
@@ -116,7 +116,7 @@ def _run_runner(settings: Settings, store: StoreAddress, *, show_rollouts: bool)
 
     async def run() -> None:
         # Without retries, because a silent retry may lose the rollouts of the first answer.
-        client = open_store(store, retry_delays=(), health_retry_delays=())
+        client = StoreClient(store, retry_delays=(), health_retry_delays=())
         await ConcurrentRunner(agent, client, concurrency=settings.runner.concurrency).run()
 
     asyncio.run(run())

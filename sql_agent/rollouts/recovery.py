@@ -12,7 +12,7 @@ import agentlightning as agl
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.lease import BEAT_S, LEASE_ROW
 from sql_agent.rollouts.runner import worker_id
-from sql_agent.rollouts.store_protocol import QUEUED, STARTED, STORE_ERRORS, fail_rollouts
+from sql_agent.rollouts.store_client import QUEUED, STARTED, STORE_ERRORS, fail_rollouts
 from sql_agent.rollouts.supervisor import Ended
 
 _FIRST_POLLS = 4  # polls after which a live runner has been seen

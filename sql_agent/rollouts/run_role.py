@@ -1,22 +1,30 @@
-"""Read the role of this process (algorithm, runner or both) and the store's address, and check the store."""
+"""Read the role of this process (algorithm, runner or both), and check that the store at its address answers."""
 
 from __future__ import annotations
 
+import asyncio
 import http
 import http.client
+import threading
+import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 from sql_agent.config.endpoints import AglSettings, StoreSettings
 from sql_agent.errors import ConfigError
+from sql_agent.system.messages import Outage
 from sql_agent.system.servers import bearer
 
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a store is not behind http_proxy
 HEALTH_PATH = "/v1/agl/health"
-_OURS_PATH = "/v1/agl/consumed"  # an endpoint that `agl store` lacks
-_UNKNOWN_PATH = (404, 405)  # HTTP statuses for a missing endpoint
+_WORKERS_PATH = "/v1/agl/workers"
 _TIMEOUT_S = 5.0
+_PAUSE_S = 0.5  # between two health checks
+_WATCH_TIMEOUT_S = 1.5
+_SILENT_S = 3.5  # without an answer, until an outage is reported: a store may be busy, or restart
 _START = "start one in another terminal: agl store --host 127.0.0.1 --port 4747"
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
@@ -25,14 +33,10 @@ _ROLES = ("algorithm", "runner", "both")
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """The URL of a store, without a path, and the store's bearer token, if any.
-
-    `is_agl_store` is true for a store that answers only agent-lightning's own requests.
-    """
+    """The URL of a store, without a path, and the store's bearer token, if any."""
 
     url: str
     token: str | None = field(default=None, repr=False)
-    is_agl_store: bool = False
 
 
 def store_token() -> str | None:
@@ -91,36 +95,67 @@ class RunRole:
         return cls(role, None)
 
 
-def check_store(store: StoreAddress) -> StoreAddress:
-    """Return `store` with `is_agl_store` set. Raises ConfigError unless a store answers and accepts the token."""
+def check_store(store: StoreAddress) -> None:
+    """Raise ConfigError unless a store answers at the address and accepts the token."""
     if not store.url.startswith(("http://", "https://")):
         raise ConfigError(f"{store.url!r} is not an http address", hint="example: http://127.0.0.1:4747")
-    if b'"ok"' not in (_answer(store, HEALTH_PATH) or b""):
-        raise ConfigError(f"the server at {store.url} is no store of agent-lightning", hint=_START)
-    return replace(store, is_agl_store=_answer(store, _OURS_PATH, data=b"[]") is None)
-
-
-def _answer(store: StoreAddress, path: str, *, data: bytes | None = None) -> bytes | None:
-    """GET `path`, or POST the JSON `data`, and return the start of the answer; None if the store lacks `path`."""
-    address, headers = store.url, bearer(store.token)
-    if data is not None:
-        headers["Content-Type"] = "application/json"
-    request = urllib.request.Request(address + path, data=data, headers=headers)  # noqa: S310  the scheme was checked
     try:
-        with DIRECTLY.open(request, timeout=_TIMEOUT_S) as response:
-            body: bytes = response.read(1000)
-            return body
+        for path in (HEALTH_PATH, _WORKERS_PATH):  # the health page requires no token
+            request = urllib.request.Request(store.url + path, headers=bearer(store.token))  # noqa: S310  checked
+            with DIRECTLY.open(request, timeout=_TIMEOUT_S) as response:
+                if path == HEALTH_PATH and b'"ok"' not in response.read(1000):
+                    raise ConfigError(f"the server at {store.url} is no store of agent-lightning", hint=_START)
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.UNAUTHORIZED:
             raise ConfigError(
-                f"the token for the store at {address} is {'wrong' if store.token else 'missing'}",
+                f"the token for the store at {store.url} is {'wrong' if store.token else 'missing'}",
                 hint="set STORE_TOKEN, in the environment or .env, to that of the terminal that serves it",
             ) from None
-        if error.code in _UNKNOWN_PATH:
-            return None
         raise ConfigError(
-            f"the store at {address} refuses {path} with status {error.code}", hint=f"is it another program? {_START}"
+            f"the server at {store.url} is no store of agent-lightning: it answers {path} with status {error.code}",
+            hint=_START,
         ) from None
-    except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise ConfigError(f"no store answers at {address}: {reason}", hint=_START) from None
+        raise ConfigError(f"no store answers at {store.url}: {reason}", hint=_START) from None
+
+
+@contextmanager
+def watched_store(address: str, who: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Report with `say` that the store at `address` is down and `who` waits, and that the store is back.
+
+    `say` is called on the running event loop. A thread checks the store's health, because a busy event loop would
+    mistake its own delay for an outage.
+    """
+    loop, closed = asyncio.get_running_loop(), threading.Event()
+
+    def say_inside(text: str) -> None:
+        if not closed.is_set():
+            say(text)
+
+    def say_on_loop(text: str) -> None:
+        with suppress(RuntimeError):  # the event loop is closed
+            loop.call_soon_threadsafe(say_inside, text)
+
+    outage = Outage(f"The store at {address}", say_on_loop)
+    threading.Thread(target=_ask, args=(address, who, outage, closed), name="store watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        closed.set()
+
+
+def _ask(address: str, who: str, outage: Outage, closed: threading.Event) -> None:
+    answered, failed = time.monotonic(), 0
+    while not closed.wait(_PAUSE_S):
+        try:
+            DIRECTLY.open(address + HEALTH_PATH, timeout=_WATCH_TIMEOUT_S).close()
+        except (OSError, http.client.HTTPException) as error:
+            failed += 1
+            silent_s = time.monotonic() - answered
+            if failed > 1 and silent_s >= _SILENT_S:  # one failure can mean that this process was suspended
+                why = getattr(error, "reason", error)
+                outage.begin(f"does not answer, for {silent_s:.0f} s now ({why}); {who} waits for it")
+        else:
+            answered, failed = time.monotonic(), 0
+            outage.end()

@@ -17,10 +17,9 @@ from sql_agent.rollouts.lease import BEAT_S, Lease, read_lease
 from sql_agent.rollouts.llm_proxy import HEALTH
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.recovery import Recovery
-from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.run_role import StoreAddress, watched_store
 from sql_agent.rollouts.run_settings import RESOURCE, check_same, settings_here, text_of
-from sql_agent.rollouts.store_client import open_store, watched_store
-from sql_agent.rollouts.store_protocol import STORE_ERRORS
+from sql_agent.rollouts.store_client import STORE_ERRORS, StoreClient
 from sql_agent.system.process import handled_signals
 from sql_agent.tasks.task import load_task
 
@@ -42,7 +41,7 @@ class RunnerRole:
         self._address = store
         self._say = say
         # Without retries, because `run` polls the store every BEAT_S seconds.
-        self._store = open_store(store, retry_delays=(), health_retry_delays=(), request_timeout=3.0)
+        self._store = StoreClient(store, retry_delays=(), health_retry_delays=(), request_timeout=3.0)
         self._ended = asyncio.Event()
         self._error: TrainingError | None = None
         self.interrupted = False

@@ -17,8 +17,8 @@ import aiohttp
 
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts.finished_rollout import FinishedRollout, complete_spans, read_rollout
-from sql_agent.rollouts.store_client import is_refusal
-from sql_agent.rollouts.store_protocol import LOST, REFUSED, STARTED, AlgorithmStore
+from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.store_client import LOST, STARTED, is_refusal
 from sql_agent.schemas import Drop, DropCause, Question
 
 Mode = Literal["train", "val"]
@@ -28,7 +28,6 @@ _PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # drop causes t
 _REPORTED_S = 0.5  # seconds until the supervisor has reported a dead process
 _IDLE_SHARE = 3.0  # pause between two polls, as a multiple of the last poll's time
 _LONGEST_IDLE_S = 2.0  # the longest such pause, also after a store was stopped for minutes
-_ENQUEUE_LIMIT = 256  # rollouts in one request
 _GROUPS_KEPT = 4096  # groups whose route is cached; more than run at once
 _NOTIFIED_POLL_S = 2.0  # between two polls of a store with a callback, for rollouts that ended before the wait
 _CANCEL_S = 2.0  # time limit of the request that cancels a rollout
@@ -60,7 +59,7 @@ class RolloutScheduler:
 
     def __init__(
         self,
-        store: AlgorithmStore,
+        store: agl.LightningStore,
         adapter: Any,
         resources: Sequence[str],
         *,
@@ -78,8 +77,6 @@ class RolloutScheduler:
         # By rollout id; the result is the ended rollout, or why the rollout was given up.
         self._waiting: dict[str, asyncio.Future[agl.Rollout | Drop]] = {}
         self._running: dict[str, float] = {}  # rollout id → time when the rollout was first seen running
-        self._unsent: list[tuple[agl.EnqueueRolloutRequest, asyncio.Future[str]]] = []
-        self._sending: asyncio.Task[None] | None = None
         self._last_end = self._last_look = time.monotonic()
         self._deaths: dict[str, tuple[float, str]] = {}  # resource id → time and reason of its proxy's last death
 
@@ -94,13 +91,14 @@ class RolloutScheduler:
         resource, started = self._route_of(request.group), time.monotonic()
         rollout_id = await self._enqueue(request, resource)
         ended = await self._ended_rollout(rollout_id)
-        drop = ended if isinstance(ended, Drop) else _loss_of(ended)
+        drop = ended if isinstance(ended, Drop) else None
+        if not isinstance(ended, Drop) and (reason := (ended.metadata or {}).get(LOST)):
+            drop = Drop(cause=DropCause.PROCESS, detail=reason)
         if drop is None:
             try:
                 spans, missing = await complete_spans(self._store, rollout_id, deadline_s=_SPAN_DEADLINE_S)
             except Exception as error:  # any error of the store loses only this rollout
                 drop = Drop(cause=DropCause.STORE, detail=f"{type(error).__name__}: {error}")
-        await self._store.mark_consumed(rollout_id)
         if drop is not None:
             return FinishedRollout.lost(rollout_id, request.group, drop)
         roles = self._train_roles
@@ -132,54 +130,33 @@ class RolloutScheduler:
             raise
 
     async def _watch(self) -> None:
-        notified = asyncio.create_task(self._store.watch_ended(self._end))
-        try:
-            while True:
-                asked = time.monotonic()
-                if self._waiting:
-                    # Polled here, because the store's client refuses a timeout above 0.1 s.
-                    for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
-                        self._end(rollout)
-                    await self._give_up_slow()
-                # A slow store is polled less often, because it has one thread for all requests.
-                idle_s = min(_IDLE_SHARE * (time.monotonic() - asked), _LONGEST_IDLE_S)
-                await asyncio.sleep(max(_POLL_S if notified.done() else _NOTIFIED_POLL_S, idle_s))
-        finally:
-            notified.cancel()
+        poll_s = _POLL_S
+        if isinstance(self._store, RunStore):
+            loop, poll_s = asyncio.get_running_loop(), _NOTIFIED_POLL_S
+            self._store.on_end = lambda rollout: loop.call_soon(self._end, rollout)
+        while True:
+            asked = time.monotonic()
+            if self._waiting:
+                # Polled here, because the store's client refuses a timeout above 0.1 s.
+                for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
+                    self._end(rollout)
+                await self._give_up_slow()
+            # A slow store is polled less often, because it has one thread for all requests.
+            idle_s = min(_IDLE_SHARE * (time.monotonic() - asked), _LONGEST_IDLE_S)
+            await asyncio.sleep(max(poll_s, idle_s))
 
     async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
         """Queue a rollout with one attempt; a second attempt can hang when a late span revives the first."""
-        queued: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        rollout = agl.EnqueueRolloutRequest(
-            input=request.question.model_dump(mode="json"),
-            mode=request.mode,
-            resources_id=resource,
-            config=agl.RolloutConfig(max_attempts=1),
-            metadata={"group": request.group},
-        )
-        self._unsent.append((rollout, queued))
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send_unsent())
         with named_store_errors():
-            return await queued
-
-    async def _send_unsent(self) -> None:
-        """Queue many rollouts in one request, because the store's time depends on the number of requests."""
-        await asyncio.sleep(0)
-        while self._unsent:
-            batch, self._unsent = self._unsent[:_ENQUEUE_LIMIT], self._unsent[_ENQUEUE_LIMIT:]
-            try:
-                rollouts = await self._store.enqueue_many_rollouts([rollout for rollout, _ in batch])
-            except Exception as error:  # raised in every waiting `_enqueue`
-                for _, queued in batch:
-                    if not queued.done():
-                        queued.set_exception(error)
-                continue
-            for rollout, (_, queued) in zip(rollouts, batch, strict=True):
-                if queued.done():  # the caller was cancelled
-                    await self._cancel(rollout.rollout_id)
-                else:
-                    queued.set_result(rollout.rollout_id)
+            rollout = await self._store.enqueue_rollout(
+                input=request.question.model_dump(mode="json"),
+                mode=request.mode,
+                resources_id=resource,
+                config=agl.RolloutConfig(max_attempts=1),
+                metadata={"group": request.group},
+            )
+        rollout_id: str = rollout.rollout_id
+        return rollout_id
 
     async def _cancel(self, rollout_id: str) -> None:
         # `watch` reports a lost store. The next algorithm cancels the rollouts left in the store.
@@ -204,14 +181,12 @@ class RolloutScheduler:
                 await self._cancel(rollout_id)
         return ended
 
-    def _end(self, rollout: agl.Rollout) -> bool:
-        """Pass an ended rollout to its waiting `run`; return whether there is one."""
+    def _end(self, rollout: agl.Rollout) -> None:
+        """Pass an ended rollout to its waiting `run`, if there is one."""
         future = self._waiting.pop(rollout.rollout_id, None)
-        if future is None or future.done():
-            return False
-        self._last_end = time.monotonic()
-        future.set_result(rollout)
-        return True
+        if future is not None and not future.done():
+            self._last_end = time.monotonic()
+            future.set_result(rollout)
 
     async def _give_up_slow(self) -> None:
         """Give up the rollouts that have run for too long, and all rollouts when none has ended for too long.
@@ -256,16 +231,6 @@ async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]
                 f"{spans} calls answered so far."
             )
     return " ".join(lines)
-
-
-def _loss_of(rollout: agl.Rollout) -> Drop | None:
-    """Return the reason if an ended rollout was lost by a dead process or a refusal of the store, else None."""
-    metadata = rollout.metadata or {}
-    if LOST in metadata:
-        return Drop(cause=DropCause.PROCESS, detail=metadata[LOST])
-    if REFUSED in metadata:
-        return Drop(cause=DropCause.ATTEMPT, detail=metadata[REFUSED])
-    return None
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, Status, StatusCode
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.store_protocol import batch_delay_s
 from sql_agent.schemas import RolloutRecord
 from sql_agent.system.servers import bearer
 
@@ -35,16 +34,24 @@ _REWARD = f"{LightningSpanAttributes.REWARD.value}.0"  # the attribute prefix of
 _REWARD_NAME, _REWARD_VALUE = f"{_REWARD}.name", f"{_REWARD}.value"
 
 _RETRIES = 3
+_BATCH_S = 0.02  # for more spans to send in one request
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
-def record_span(record: RolloutRecord, *, rollout_id: str, attempt_id: str, sequence_id: int) -> agl.Span:
+def record_span(record: RolloutRecord, *, rollout_id: str, attempt_id: str, sequence_id: int) -> ReadableSpan:
     """Return a span with a rollout's record and, unless the rollout is dropped, its reward."""
     attributes: dict[str, Any] = {_RECORD: record.model_dump_json()}
     if record.reward:
         attributes |= {_REWARD_NAME: "primary", _REWARD_VALUE: record.reward.total}
-    owner = {"rollout_id": rollout_id, "attempt_id": attempt_id, "sequence_id": sequence_id}
-    return agl.Span.from_attributes(name=AGL_OBJECT, attributes=attributes, **owner)
+    now = time.time()
+    return make_span(
+        AGL_OBJECT,
+        attributes,
+        rollout_id=rollout_id,
+        attempt_id=attempt_id,
+        sequence_id=sequence_id,
+        seconds=(now, now),
+    )
 
 
 def read_record(spans: Sequence[Any]) -> RolloutRecord | None:
@@ -136,7 +143,6 @@ class SpanExporter:
         self._queue: list[tuple[Sequence[ReadableSpan], asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._took_s = 0.0
 
     def send(self, endpoint: str, spans: Sequence[ReadableSpan], *, token: str | None = None) -> asyncio.Future[None]:
         """Queue `spans` for the OTLP `endpoint`, and return a future that ends when the store has the spans.
@@ -156,11 +162,9 @@ class SpanExporter:
 
     async def _send_queued(self, endpoint: str, token: str | None) -> None:
         while self._queue:
-            await asyncio.sleep(batch_delay_s(self._took_s))
+            await asyncio.sleep(_BATCH_S)
             batch, self._queue = self._queue, []
-            started = time.monotonic()
             error = await self._post(endpoint, token, [span for spans, _ in batch for span in spans])
-            self._took_s = time.monotonic() - started
             for _, stored in batch:
                 if error is None and not stored.done():
                     stored.set_result(None)

@@ -1,34 +1,26 @@
-"""The in-memory store of a run, which reports ended rollouts and deletes rollouts that were read."""
+"""The in-memory store of a run, which reports and later deletes ended rollouts, and its HTTP server."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import agentlightning as agl
-from agentlightning.store.collection import InMemoryLightningCollections
-from agentlightning.store.collection.base import DuplicatedPrimaryKeyError
-from agentlightning.store.collection.memory import ListBasedCollection
+from starlette.responses import JSONResponse
 
-from sql_agent.errors import TrainingError
-from sql_agent.rollouts.store_protocol import AlgorithmStore
-
-logger = logging.getLogger(__name__)
+from sql_agent.rollouts.run_role import HEALTH_PATH
+from sql_agent.system.servers import bind, served, uvicorn_server
 
 _ENDED = ("succeeded", "failed", "cancelled")
 _SPAN_BYTES = 1400  # estimate for a span without attributes
 _MOST_SPAN_BYTES = 256 << 20  # agent-lightning's default is 70 % of the machine's memory
-_KEPT = 2048  # rollouts kept after they were read, because a span can arrive late
-
-_NOTHING = nullcontext()
+_KEPT = 4096  # ended rollouts kept, for their reader and for late spans; more than end between two polls (2 s)
 
 
-class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc]
-    """In-memory store that calls `on_end` for each ended rollout, and deletes rollouts that were read.
+class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
+    """In-memory store that calls `on_end` for each ended rollout, and keeps the 4,096 that ended last.
 
     agent-lightning's store deletes old spans, but no rollouts or attempts: millions in one night. All calls must come
     from one event loop.
@@ -37,73 +29,30 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
     def __init__(self) -> None:
         # `thread_safe`, else agent-lightning's server blocks all threads while one call waits.
         super().__init__(thread_safe=True, eviction_memory_threshold=_MOST_SPAN_BYTES, span_size_estimator=_size_of)
-        self.collections = OneLoopCollections()
         self.on_end: Callable[[agl.Rollout], object] | None = None
-        self._consumed: deque[str] = deque()
-        self._running: set[str] = set()  # ids of rollouts whose status is already "running"
-
-    async def mark_consumed(self, rollout_id: str) -> None:
-        """Mark an ended rollout as read. If more than 2,048 are marked, delete the one marked first."""
-        self._consumed.append(rollout_id)
-        if len(self._consumed) > _KEPT:
-            await self._delete(self._consumed.popleft())
+        self._ended: deque[str] = deque()
 
     async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
-        """Store and return those `spans` that are new and whose attempt is in the store.
-
-        The base class raises for all spans if one of them belongs to a deleted rollout. It also records a heartbeat per
-        attempt, which nothing reads and which took most of the store's time.
-        """
-        attempts: defaultdict[tuple[str, str], list[agl.Span]] = defaultdict(list)
-        for span in spans:
-            attempts[span.rollout_id, span.attempt_id].append(span)
-        stored: list[agl.Span] = []
-        for (rollout_id, attempt_id), group in attempts.items():
-            stored += await self._add_of_attempt(rollout_id, attempt_id, group)
-        await self._maybe_evict_spans(self.collections)
-        started = {span.rollout_id: span.attempt_id for span in stored if span.rollout_id not in self._running}
-        for rollout_id, attempt_id in started.items():
-            self._running.add(rollout_id)
-            if (update := await self._on_attempt_heartbeat(rollout_id, attempt_id)) is not None:
-                await self._post_update_rollout([update])
+        """Store the `spans` of rollouts in the store; for another rollout the base class would raise for all spans."""
+        known = [span for span in spans if span.rollout_id in self._start_time_by_rollout]
+        stored: Sequence[agl.Span] = await super().add_many_spans(known)
         return stored
 
-    async def _add_of_attempt(self, rollout_id: str, attempt_id: str, spans: Sequence[agl.Span]) -> list[agl.Span]:
-        collections = self.collections
-        of_attempt = {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
-        if await collections.attempts.get(filter=of_attempt) is None:
-            logger.info("ignored %d spans of attempt %s of rollout %s", len(spans), attempt_id, rollout_id)
-            return []
-        await collections.span_sequence_ids.chmax(rollout_id, max(span.sequence_id for span in spans))
-        stored = []
-        for span in spans:
-            with suppress(DuplicatedPrimaryKeyError):  # sent twice, because an answer was lost
-                await collections.spans.insert([span])
-                await self._account_span_size(span)
-                stored.append(span)
-        return stored
-
-    async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
-        """Call `callback` on the running event loop for each rollout that ends, until cancelled."""
-        loop = asyncio.get_running_loop()
-        self.on_end = lambda rollout: loop.call_soon(callback, rollout)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.on_end = None
-
-    async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
-        """Return a rollout's spans, in any order. Raises TrainingError when the store has evicted the spans."""
-        if rollout_id in self._evicted_rollout_span_sets:
-            raise TrainingError(
-                f"the spans of rollout {rollout_id} were evicted from the store before they were read",
-                hint="lower runner.concurrency or runner.n_runners, so that fewer spans wait in the store",
-            )
-        found = await self.collections.spans.query(filter={"rollout_id": {"exact": rollout_id}})
-        spans: Sequence[agl.Span] = found.items
-        return spans
+    async def _post_update_rollout(
+        self, rollouts: Sequence[tuple[agl.Rollout, Sequence[str]]], skip_enqueue: bool = False
+    ) -> None:
+        await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
+        for rollout, changed in rollouts:
+            if rollout.status in _ENDED and "status" in changed:
+                self._ended.append(rollout.rollout_id)
+                if self.on_end is not None:
+                    self.on_end(rollout)
+        while len(self._ended) > _KEPT:
+            await self._delete(self._ended.popleft())
 
     async def _delete(self, rollout_id: str) -> None:
+        if self._start_time_by_rollout.pop(rollout_id, None) is None:
+            return  # it ended twice, for example as failed and then late, and is deleted already
         collections = self.collections
         of_rollout = {"rollout_id": {"exact": rollout_id}}
         await self._evict_spans_for_rollout(collections, rollout_id)
@@ -112,17 +61,7 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
         collections.attempts._items.pop(rollout_id, None)  # otherwise an empty dict remains for each rollout
         await collections.span_sequence_ids.pop(rollout_id)
         self._evicted_rollout_span_sets.discard(rollout_id)
-        self._start_time_by_rollout.pop(rollout_id, None)
         self._completion_events.pop(rollout_id, None)
-        self._running.discard(rollout_id)
-
-    async def _post_update_rollout(
-        self, rollouts: Sequence[tuple[agl.Rollout, Sequence[str]]], skip_enqueue: bool = False
-    ) -> None:
-        await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
-        for rollout, _ in rollouts:
-            if rollout.status in _ENDED and self.on_end is not None:
-                self.on_end(rollout)
 
 
 def _size_of(span: agl.Span) -> int:
@@ -130,48 +69,29 @@ def _size_of(span: agl.Span) -> int:
     return _SPAN_BYTES + sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
 
 
-class OneLoopCollections(InMemoryLightningCollections):  # type: ignore[misc]
-    """agent-lightning's in-memory collections without locks and metrics, for a store on one event loop.
+@asynccontextmanager
+async def served_store(
+    store: RunStore, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+) -> AsyncIterator[str]:
+    """Serve `store` on the running event loop, by default at a free port, and yield its URL.
 
-    Locks and metrics took a third of the store's time. No lock is needed, because no operation on a collection awaits.
+    Requests need the bearer `token`, if any. Raises the errors of `bind`. agent-lightning's own server runs in a
+    thread, and threads of one process wait for each other at each request.
     """
-
-    def __init__(self) -> None:
-        super().__init__("asyncio")
-        self._unlocked = nullcontext(self)
-        self._rollouts = KeyedCollection([], agl.Rollout, ["rollout_id"])
-        self._attempts = KeyedCollection([], agl.Attempt, ["rollout_id", "attempt_id"])
-        self._spans = KeyedCollection([], agl.Span, ["rollout_id", "attempt_id", "span_id"])
-        for untracked in (self.resources, self.workers, self.rollout_queue, self.span_sequence_ids):
-            untracked.tracking_context = _untracked
-
-    def atomic(
-        self, *, mode: Any = "rw", snapshot: bool = False, labels: Sequence[Any] | None = None, **kwargs: Any
-    ) -> AbstractAsyncContextManager[OneLoopCollections]:
-        """Return a context manager of these collections."""
-        return self._unlocked
+    sock = bind(host, port)
+    server = agl.LightningStoreServer(store, host, sock.getsockname()[1])
+    app: Any = server.app
+    app.user_middleware.clear()  # agent-lightning's middlewares time and log each request, which took half of the time
+    # For example, a rollout that was deleted: without a traceback, and with a status that is not tried again.
+    app.add_exception_handler(ValueError, lambda _request, error: JSONResponse({"detail": str(error)}, 400))
+    async with served(uvicorn_server(app, token, open_paths={HEALTH_PATH}), sock):
+        yield server.endpoint
 
 
-class KeyedCollection(ListBasedCollection[Any]):  # type: ignore[misc]
-    """Collection that finds an object without a search when a filter has all primary keys."""
-
-    def tracking_context(self, operation: str, collection: str) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that measures nothing."""
-        return _NOTHING
-
-    async def get(self, filter: Any = None, sort: Any = None) -> Any:  # noqa: A002  as the base class names it
-        """Return the first object that matches `filter`, or None."""
-        if filter and len(filter) == len(self.primary_keys()):
-            with suppress(KeyError):  # no such object, or a filter by other fields
-                return self._found(filter)
-        return await super().get(filter, sort)
-
-    def _found(self, keys: Mapping[str, Mapping[str, str]]) -> Any:
-        found: Any = self._items
-        for name in self.primary_keys():
-            found = found[keys[name]["exact"]]
-        return found
-
-
-def _untracked(_operation: str, _collection: str) -> AbstractAsyncContextManager[None]:
-    return _NOTHING
+async def serve_store(
+    host: str, port: int, started: Callable[[str], None], until: Awaitable[object], *, token: str | None
+) -> None:
+    """Serve a RunStore at `host` and `port` until `until` is done; call `started` with its URL once it answers."""
+    async with served_store(RunStore(), host, port, token) as url:
+        started(url)
+        await until

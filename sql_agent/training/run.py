@@ -18,15 +18,13 @@ from sql_agent.config.settings import Settings
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.proxy_calls import ServedModel
-from sql_agent.rollouts.run_role import RunRole, StoreAddress
+from sql_agent.rollouts.run_role import RunRole, StoreAddress, watched_store
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.runner_role import RunnerRole
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.rollouts.spans import TokenIdAdapter
-from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_client import open_store, watched_store
-from sql_agent.rollouts.store_protocol import AlgorithmStore
-from sql_agent.rollouts.store_server import served_store
+from sql_agent.rollouts.store import RunStore, served_store
+from sql_agent.rollouts.store_client import StoreClient
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
@@ -115,13 +113,13 @@ def set_log_level(*, debug: bool) -> None:
 @asynccontextmanager
 async def opened_store(
     settings: Settings, run_role: RunRole, processes: RunProcesses, say: Callable[[str], None]
-) -> AsyncIterator[tuple[AlgorithmStore, StoreAddress]]:
+) -> AsyncIterator[tuple[agl.LightningStore, StoreAddress]]:
     """Serve a store for this run inside the context, or connect to the external store that `run_role` names.
 
     Yields the store and its address. `say` gets a line for the user when the external store does not respond.
     """
     if run_role.store:
-        client = open_store(run_role.store)
+        client = StoreClient(run_role.store)
         try:
             with watched_store(run_role.store.url, "the run", say):
                 yield client, run_role.store
@@ -178,7 +176,7 @@ def trace_rollouts(
                 with ui.status(f"Asking {len(questions)} questions"):
                     requests = [RolloutRequest(question, "val", 0, question.id) for question in questions]
                     rollouts = await asyncio.gather(*map(scheduler.run, requests))
-                spans = [await store.spans_of(rollout.rollout_id) for rollout in rollouts]
+                spans = [await store.query_spans(rollout.rollout_id, "latest") for rollout in rollouts]
             finally:
                 watch.cancel()
         in_order = [sorted(of_rollout, key=lambda span: span.sequence_id) for of_rollout in spans]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,19 @@ import sql_agent.rollouts
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.llm_proxy import LocalLlmProxy
 from sql_agent.rollouts.spans import TokenIdAdapter
-from sql_agent.rollouts.store import KeyedCollection, OneLoopCollections, RunStore
-from sql_agent.rollouts.store_client import AglStoreClient
+from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.store_client import StoreClient
 from sql_agent.training.algorithm import TrainingAlgorithm
 
 # What we override, public methods too, because an override that agent-lightning no longer calls raises no error.
 OVERRIDES = [
     (RunStore, "_post_update_rollout"),
     (RunStore, "add_many_spans"),
-    (KeyedCollection, "get"),
-    (KeyedCollection, "tracking_context"),
-    (OneLoopCollections, "atomic"),
     (TokenIdAdapter, "_extract_tokens_from_raw"),
     (TokenIdAdapter, "_literal_eval_maybe"),
     (TokenIdAdapter, "_maybe_reward_value"),
     (TokenIdAdapter, "adapt"),
-    (AglStoreClient, "_get_session"),
+    (StoreClient, "_get_session"),
     (SqlLitAgent, "training_rollout_async"),
     (SqlLitAgent, "validation_rollout_async"),
     (TrainingAlgorithm, "run"),
@@ -43,14 +40,7 @@ OVERRIDES = [
 CALLED = {
     (agl.LLMProxy, "_serve_context"): "",
     (agl.LightningStoreClient, "_get_session"): "",
-    (agl.LightningStoreClient, "_request_json"): "method, path",
     (agl.InMemoryLightningStore, "_evict_spans_for_rollout"): "collections, rollout_id",
-    (agl.InMemoryLightningStore, "_maybe_evict_spans"): "collections",
-    (agl.InMemoryLightningStore, "_account_span_size"): "span",
-    (
-        agl.InMemoryLightningStore,
-        "_on_attempt_heartbeat",
-    ): "collections, rollout_id, attempt_id",  # the first from its decorator
     (uvicorn.Server, "_serve"): "",
 }
 # The private attributes of the store that we read, with their types, and the one of its collections.
@@ -128,25 +118,6 @@ async def test_the_store_s_collections_can_be_locked_queried_and_emptied() -> No
         await collections.span_sequence_ids.pop(rollout.rollout_id)
 
 
-def test_no_call_of_our_store_waits_because_its_collections_have_no_locks() -> None:
-    store = RunStore()
-
-    def result(call: Coroutine[Any, Any, Any]) -> Any:
-        with pytest.raises(StopIteration) as ended:  # a call that waits returns from `send` instead
-            call.send(None)
-        return ended.value.value
-
-    result(store.enqueue_rollout(input={}))
-    (taken,) = result(store.dequeue_many_rollouts(limit=2, worker_id="w"))
-    ids = {"rollout_id": taken.rollout_id, "attempt_id": taken.attempt.attempt_id}
-    span = agl.Span.from_attributes(name="call", attributes={}, sequence_id=1, **ids)
-    result(store.add_many_spans([span]))
-    assert result(store.get_rollout_by_id(taken.rollout_id)).status == "running"
-    result(store.update_attempt(**ids, status="succeeded"))
-    assert result(store.spans_of(taken.rollout_id)) == [span]
-    result(store.mark_consumed(taken.rollout_id))
-
-
 def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
     """Compare with the code: attributes that no module of the package defines, and private overrides."""
     folder = Path(sql_agent.rollouts.__file__).parent
@@ -158,9 +129,7 @@ def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
     used = {n.attr for n in nodes if isinstance(n, ast.Attribute) and _is_private(n.attr)} - own
     classes = (
         RunStore,
-        OneLoopCollections,
-        KeyedCollection,
-        AglStoreClient,
+        StoreClient,
         LocalLlmProxy,
         TokenIdAdapter,
         SqlLitAgent,

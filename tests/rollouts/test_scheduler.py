@@ -21,7 +21,6 @@ from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler, StoreLostError, named_store_errors
 from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_protocol import REFUSED
 from sql_agent.schemas import Drop, DropCause, Question
 
 QUESTION = Question(id="q", question="?", answer="!")
@@ -30,7 +29,7 @@ REQUEST = aiohttp.RequestInfo(STORE, "GET", CIMultiDictProxy(CIMultiDict()), STO
 
 
 class UnreadableStore(RunStore):
-    async def spans_of(self, rollout_id: str) -> Any:
+    async def query_spans(self, *_: object, **__: object) -> Any:
         raise ConnectionResetError("the store hung up")
 
 
@@ -69,20 +68,6 @@ async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and
                 await helper
     assert len(counts.enqueued_requests) == 3
     assert [drop and drop.cause for drop in counts.drops] == [DropCause.STORE] * 3
-
-
-async def test_a_rollout_whose_end_the_store_refused_is_lost_with_that_reason() -> None:
-    store = RunStore()
-    scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, train_roles="write")
-    watch = asyncio.create_task(scheduler.watch())
-    run = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
-    async with asyncio.timeout(5):
-        while (taken := await store.dequeue_rollout(worker_id="w")) is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        reason = "the store refused its end with status 500: TypeError"
-        await store.update_rollout(taken.rollout_id, status="failed", metadata={REFUSED: reason})
-        assert (await run).dropped == Drop(cause=DropCause.ATTEMPT, detail=reason)
-    watch.cancel()
 
 
 async def test_a_group_keeps_its_route_while_steps_overlap_and_groups_share_the_routes() -> None:

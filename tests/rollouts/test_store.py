@@ -1,4 +1,4 @@
-"""A store keeps its size during a long run, and keeps what was not consumed."""
+"""A store keeps its size during a long run, and keeps what has not ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ async def run_one(store: RunStore) -> agl.AttemptedRollout:
     assert attempt is not None
     await store.add_many_spans([span_of(attempt, "a call")])
     await store.update_attempt(attempt.rollout_id, attempt.attempt.attempt_id, status="succeeded")
-    await store.mark_consumed(attempt.rollout_id)
     return attempt
 
 
@@ -53,7 +52,7 @@ async def test_a_store_holds_as_much_after_twenty_rollouts_as_after_eight(store:
     assert after_eight["rollouts"] == 3
 
 
-async def test_the_rollouts_consumed_last_can_still_be_queried_and_take_late_spans(store: RunStore) -> None:
+async def test_the_rollouts_that_ended_last_can_still_be_queried_and_take_late_spans(store: RunStore) -> None:
     attempts = [await run_one(store) for _ in range(5)]
     assert [r.rollout_id for r in await store.query_rollouts()] == [a.rollout_id for a in attempts[-3:]]
     await store.add_many_spans([span_of(attempts[-1], "late")])
@@ -67,9 +66,9 @@ async def test_a_span_of_a_deleted_rollout_does_not_lose_the_spans_sent_with_it(
     assert not await store.query_spans(deleted.rollout_id)
 
 
-async def test_a_rollout_that_was_not_consumed_is_never_deleted(store: RunStore) -> None:
-    unread = await store.enqueue_rollout(input={"question": "?"})
+async def test_a_rollout_that_has_not_ended_is_never_deleted(store: RunStore) -> None:
+    unended = await store.enqueue_rollout(input={"question": "?"})
     await store.dequeue_rollout(worker_id="w")
     for _ in range(10):
         await run_one(store)
-    assert await store.get_rollout_by_id(unread.rollout_id) is not None
+    assert await store.get_rollout_by_id(unended.rollout_id) is not None

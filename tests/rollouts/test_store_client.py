@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from sql_agent.rollouts import store_client
-from sql_agent.rollouts.store_client import watched_store
+from sql_agent.rollouts import run_role
+from sql_agent.rollouts.run_role import watched_store
 
 
 class Store(BaseHTTPRequestHandler):
@@ -29,9 +29,9 @@ class Store(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(store_client, "_PAUSE_S", 0.02)
-    monkeypatch.setattr(store_client, "_WATCH_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(store_client, "_SILENT_S", 0.3)
+    monkeypatch.setattr(run_role, "_PAUSE_S", 0.02)
+    monkeypatch.setattr(run_role, "_WATCH_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(run_role, "_SILENT_S", 0.3)
     Store.goes_on.set()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Store)
     server.daemon_threads = True
