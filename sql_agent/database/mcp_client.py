@@ -17,16 +17,14 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from sql_agent.database.answers import refusal
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.database import Database
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.guard import check_length
 from sql_agent.database.mysql.dialect import MYSQL
 from sql_agent.database.named_values import NamedValue
 from sql_agent.database.schema import Schema
 from sql_agent.database.sqlite.dialect import SQLITE
-from sql_agent.errors import DatabaseFileError, QueryError
+from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import TOOL_NAME, QueryAnswer, QueryLimits
 
 META = "sql_agent"  # our key in `_meta`
@@ -72,10 +70,6 @@ class McpDatabase(Database):
 
     def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
         """Run one statement on the server. Raises DatabaseFileError if the server itself fails."""
-        try:
-            check_length(sql)
-        except QueryError as error:
-            return refusal(error.kind, error.message, error.hint)
         result = self._wait(self._call(sql, changes), self.limits.deadline_s + _TRANSFER_S)
         if result.is_error and META not in (result.meta or {}):  # the server failed, not the statement
             raise self._unusable(" ".join(getattr(content, "text", "") for content in result.content))
