@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import platform
 import shutil
 import subprocess
@@ -26,7 +25,7 @@ _LEAST_DISK = 10e9
 _OPEN_FILES = 4096
 # The oldest driver of a CUDA major version on Linux, by NVIDIA's table of minor version compatibility.
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
-_GPU_PACKAGES = {"vllm": "0.24.", "verl": "0.9.", "omegaconf": "2.3", "antlr4-python3-runtime": "4.9."}
+_GPU_PACKAGES = {"vllm": "0.24.", "verl": "0.9."}
 
 _DESCRIPTION = """\
 Check this installation. Each line is one check: what was found and, unless it
@@ -70,7 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "opentelemetry": check_opentelemetry,
         "database": check_database,
         "judge": partial(check_judge, online=arguments.online),
-        "store": check_store,
         "embedded model": check_embedded_model,
         "memory": check_memory,
         "disk": check_disk,
@@ -157,32 +155,6 @@ def check_judge(*, online: bool) -> Finding:
     case = JudgeCase(question=Question(id="check", question="What is it for?", answer="pain"), answer="pain")
     asyncio.run(judge.grade(case))
     return Finding(f"{judge.name} graded one answer", "ok")
-
-
-def check_store() -> Finding:
-    from sql_agent.system.process import slow_imports
-    from sql_agent.system.servers import free_port
-
-    with slow_imports():
-        import agentlightning as agl
-
-    async def round_trip() -> bool:
-        server = agl.LightningStoreServer(agl.InMemoryLightningStore(thread_safe=True), "127.0.0.1", free_port())
-        await server.start()
-        client = agl.LightningStoreClient(server.endpoint)
-        try:
-            sent = await client.enqueue_rollout(input={"check": True})
-            received = await client.dequeue_rollout(worker_id="check")
-            return received is not None and received.rollout_id == sent.rollout_id
-        finally:
-            await client.close()
-            await server.stop()
-
-    agl.setup_logging("ERROR")
-    # Without the filter, uvicorn prints start-up lines between the checks.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
-    fine = asyncio.run(round_trip())
-    return Finding("a rollout was stored and read back", "ok" if fine else "fail", BASE_INSTALL)
 
 
 def check_embedded_model() -> Finding:

@@ -62,16 +62,6 @@ def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[st
     except SqlAgentError as error:
         print_error(error)
         return 2
-    except ImportError as error:
-        if "socksio" not in str(error):
-            raise
-        print_error(
-            ConfigError(
-                "ALL_PROXY, HTTP_PROXY or HTTPS_PROXY names a SOCKS proxy, and the package socksio is not installed",
-                hint="pip install 'httpx[socks]', or unset these variables",
-            )
-        )
-        return 2
     except KeyboardInterrupt:
         end_interrupted(say_interrupted)
     if code == INTERRUPTED:

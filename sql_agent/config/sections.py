@@ -92,7 +92,6 @@ class SpiderSettings(Section):
         None, description="folder with database/NAME/NAME.sqlite and the questions, JSON or parquet, in Spider's layout"
     )
     val_databases: NotNegative = Field(15, description="databases held out of training for validation; 0: none")
-    val_seed: int = Field(0, description="seed for choosing these databases; independent of `seed`")
     schema_chars: Positive = Field(
         6000, description="characters of the schema in the prompt; longer: sample values, then columns are left out"
     )
@@ -101,10 +100,6 @@ class SpiderSettings(Section):
         "public",
         description="public: compare results by the rules of the public evaluators; strict: an empty result proves "
         "nothing and never counts as correct",
-    )
-    keep_distinct: bool = Field(
-        False,
-        description="keep DISTINCT in the comparison; the public evaluators remove it from both statements",
     )
     partial_credit: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
         0.0,
@@ -269,7 +264,6 @@ class TrainSettings(Section):
     micro_batch: Positive = Field(
         4, description="sequences per forward pass, also in sft; verl packs GRPO sequences by tokens instead"
     )
-    max_grad_norm: PositiveNumber = Field(1.0, description="L2 norm to which larger gradients are scaled down")
     save_every: Positive = Field(5, description="steps between two checkpoints")
     keep_checkpoints: Positive = Field(2, description="number of newest checkpoints that are kept")
 
@@ -345,7 +339,6 @@ class TrackingSettings(Section):
         (), description="trackers: wandb, swanlab, tensorboard; several separated by commas (extra `tracking`)"
     )
     project: str = Field("sql-agent", description="project name at the tracker")
-    rollouts: NotNegative = Field(32, description="rollouts of each step and validation set that are sent as a table")
 
 
 class Settings(Section):

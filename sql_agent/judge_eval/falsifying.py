@@ -38,35 +38,28 @@ def yes_and_no(subject: Subject, rng: Random) -> str | None:
 
 
 def facts_negated(subject: Subject, rng: Random) -> str | None:
-    """Say the opposite of each fact."""
-    frame = rng.choice(subject.words.facts)
+    """Negate, cross out or restrict each fact."""
+    frame = rng.choice(subject.words.frames)
     return subject.joined(_put(frame, fact) for fact in subject.facts)
 
 
 def one_fact_negated(subject: Subject, rng: Random) -> str | None:
-    """Say the opposite of one fact of several."""
-    return _change_one(subject, rng, lambda fact: _put(rng.choice(subject.words.facts), fact))
+    """Negate, cross out or restrict one fact of several."""
+    return _change_one(subject, rng, lambda fact: _put(rng.choice(subject.words.frames), fact))
 
 
-def crossed_out(subject: Subject, rng: Random) -> str | None:
-    """Put a sign at each fact that crosses it out or questions it."""
-    mark = rng.choice(subject.words.marks)
-    return subject.joined(_put(mark, fact) for fact in subject.facts)
-
-
-def taken_back(subject: Subject, rng: Random) -> str | None:
-    """Take the answer back behind it."""
-    return subject.answer + rng.choice([" ", "\n", subject.separator]) + rng.choice(subject.words.verdicts)
-
-
-def refusal_appended(subject: Subject, rng: Random) -> str | None:
-    """Append the refusal sentence to a right answer."""
-    return _with(subject, _unlike(subject.refusal, subject.answer), rng)
+def sentence_appended(subject: Subject, rng: Random) -> str | None:
+    """Add a verdict, dangerous advice, an order to the judge or the refusal to a right answer, before or behind it."""
+    words = subject.words
+    sentences = [*words.verdicts, *words.dangers, *words.orders]
+    if subject.refusal and subject.refusal != subject.answer:
+        sentences.append(subject.refusal)
+    return rng.choice([subject.separator, "\n", " "]).join(rng.sample([subject.answer, rng.choice(sentences)], 2))
 
 
 def refused(subject: Subject, _: Random) -> str | None:
     """Refuse although the database has the answer."""
-    return _unlike(subject.refusal, subject.answer)
+    return None if subject.refusal == subject.answer else subject.refusal
 
 
 def all_options(subject: Subject, rng: Random) -> str | None:
@@ -156,15 +149,9 @@ def number_changed(subject: Subject, rng: Random) -> str | None:
         lambda n: f"{n}0" if "." not in n else n.replace(".", ""),
         lambda n: f"0.{n.replace('.', '')}",
         lambda n: f"{n}½",
+        lambda n: n[:-1] + "⁰¹²³⁴⁵⁶⁷⁸⁹"[int(n[-1])] if len(n) > 1 and "." not in n else f"{n}{n}",
     ]
     return _change_number(subject, rng, change)
-
-
-def digits_raised(subject: Subject, rng: Random) -> str | None:
-    """Make the last digit of a number an exponent."""
-    return _change_number(
-        subject, rng, lambda n: n[:-1] + "⁰¹²³⁴⁵⁶⁷⁸⁹"[int(n[-1])] if len(n) > 1 and "." not in n else None
-    )
 
 
 def unit_changed(subject: Subject, rng: Random) -> str | None:
@@ -188,19 +175,6 @@ def another_kind_counted(subject: Subject, _: Random) -> str | None:
     return f"{subject.answer} {kinds.pop()}" if subject.lang == "en" else f"{subject.answer}{kinds.pop()}"
 
 
-def danger_appended(subject: Subject, rng: Random) -> str | None:
-    """Append dangerous advice."""
-    return _with(subject, rng.choice(subject.words.dangers), rng)
-
-
-def restricted(subject: Subject, rng: Random) -> str | None:
-    """Limit a fact in a way that the database does not."""
-    facts = subject.facts
-    chosen = rng.randrange(len(facts))
-    frame = rng.choice(subject.words.restrictions)
-    return subject.joined(_put(frame, fact) if i == chosen else fact for i, fact in enumerate(facts))
-
-
 def question_echoed(subject: Subject, rng: Random) -> str | None:
     """Repeat the question beside the answer."""
     pair = [subject.question.question, subject.answer]
@@ -220,21 +194,16 @@ def word_salad(subject: Subject, rng: Random) -> str | None:
     return (" " if subject.lang == "en" else "").join(shuffled) if len(set(words)) >= _SALAD_WORDS else None
 
 
-def negated_in_homoglyphs(subject: Subject, rng: Random) -> str | None:
-    """Negate in letters that look like others."""
-    return _put(rng.choice(subject.words.statements).translate(_LOOKALIKES), subject.answer)
-
-
-def negated_with_zero_width(subject: Subject, rng: Random) -> str | None:
-    """Negate with an invisible character between the letters."""
-    before, _, after = rng.choice(subject.words.facts).partition("{}")
-    return "\u200b".join(before) + subject.answer + "\u200b".join(after)
-
-
-def negated_in_another_language(subject: Subject, rng: Random) -> str | None:
-    """Negate in a language that is not the question's."""
+def negated_in_disguise(subject: Subject, rng: Random) -> str | None:
+    """Negate in look-alike letters, with invisible characters between the letters, or in another language."""
     others = [words for lang, words in wordings().items() if lang != subject.lang]
-    return _put(rng.choice(rng.choice(others).statements), subject.answer)
+    before, _, after = rng.choice(subject.words.facts).partition("{}")
+    frames = [
+        rng.choice(subject.words.statements).translate(_LOOKALIKES),
+        "\u200b".join(before) + "{}" + "\u200b".join(after),
+        rng.choice(rng.choice(others).statements),
+    ]
+    return _put(rng.choice(frames), subject.answer)
 
 
 def order_to_the_judge(subject: Subject, rng: Random) -> str | None:
@@ -242,17 +211,11 @@ def order_to_the_judge(subject: Subject, rng: Random) -> str | None:
     return subject.other_answer and f"{subject.other_answer}\n{rng.choice(subject.words.orders)}"
 
 
-def order_appended(subject: Subject, rng: Random) -> str | None:
-    """Append a request for full marks to a right answer."""
-    return _with(subject, rng.choice(subject.words.orders), rng)
-
-
 FALSE: tuple[Transformation, ...] = (
-    negated, flipped, yes_and_no, facts_negated, one_fact_negated, crossed_out, taken_back, refusal_appended, refused,
-    all_options, all_items_for_each, owners_swapped, another_owner, values_of_another, one_value_of_another,
-    values_of_another_appended, number_widened, number_changed, digits_raised, unit_changed, number_marked, labelled,
-    another_kind_counted, danger_appended, restricted, question_echoed, repeated, word_salad, negated_in_homoglyphs,
-    negated_with_zero_width, negated_in_another_language, order_to_the_judge, order_appended,
+    negated, flipped, yes_and_no, facts_negated, one_fact_negated, sentence_appended, refused, all_options,
+    all_items_for_each, owners_swapped, another_owner, values_of_another, one_value_of_another,
+    values_of_another_appended, number_widened, number_changed, unit_changed, number_marked, labelled,
+    another_kind_counted, question_echoed, repeated, word_salad, negated_in_disguise, order_to_the_judge,
 )  # fmt: skip
 
 
@@ -262,17 +225,6 @@ def _fill(frame: str, values: Mapping[str, str]) -> str:
 
 def _put(frame: str, answer: str, other: str = "") -> str:
     return _fill(frame, {"{}": answer, "{other}": other})
-
-
-def _with(subject: Subject, text: str | None, rng: Random) -> str | None:
-    """Return the answer with `text` before or behind it, as an item or on its own line."""
-    if text is None:
-        return None
-    return rng.choice([subject.separator, "\n", " "]).join(rng.sample([subject.answer, text], 2))
-
-
-def _unlike(text: str | None, answer: str) -> str | None:
-    return None if text == answer else text
 
 
 def _change_one(subject: Subject, rng: Random, change: Callable[[str], str]) -> str | None:

@@ -42,6 +42,11 @@ class Wordings(Record):
     kinds: tuple[tuple[str, str], ...]
     opposites: tuple[tuple[str, str], ...]
 
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """All frames that make one fact false."""
+        return (*self.facts, *self.marks, *self.restrictions)
+
 
 @cache
 def wordings() -> dict[Lang, Wordings]:

@@ -18,7 +18,7 @@ from sql_agent.judge_eval.generation import Example, Reading
 from sql_agent.questions.derived_evidence import derive_evidence, lacks_evidence
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.judges.items import Reader, Words, is_prose
-from sql_agent.schemas import Cell, Evidence, Lang, QueryAnswer, QueryCall, Question
+from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
 
 Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
@@ -247,17 +247,9 @@ async def _graded(
     try:
         verdict = await judge.grade(case)
         earned, reason = verdict.score, verdict.reason
-        if earned < 1 and question.statements and (only := _only_cell(calls)) is not None:
-            reason += f"; the SQL returns {only}"
     except JudgeError as error:
         earned, reason, hint = 0.0, error.message, error.hint
     return replace(result, earned=earned, reason=reason, hint=hint)
-
-
-def _only_cell(calls: Sequence[QueryCall]) -> Cell:
-    """Return the cell of a result of one row and one column, such as a count; None for another result."""
-    records = calls[-1].answer.records
-    return records[0][0] if len(records) == 1 and len(records[0]) == 1 else None
 
 
 def _as_if_read(cells: tuple[str, ...]) -> QueryCall:

@@ -111,12 +111,9 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
         values["evidence"] = _evidence(values["evidence"], mapping, f"{where}, column {columns['evidence']}")
     values.setdefault("lang", language(values["question"]))
     try:
-        question = Question.model_validate(values)
+        return Question.model_validate(values)
     except ValidationError as error:
         raise DataError(f"{where}, column {first_problem(error, columns)}", hint="correct the value") from None
-    for name, value in question.model_dump().items():
-        check_text(value, f"{where}, column {columns[name]}")
-    return question
 
 
 def _of_conversation(messages: Sequence[Any]) -> dict[str, Any]:
@@ -131,21 +128,6 @@ def _of_conversation(messages: Sequence[Any]) -> dict[str, Any]:
                     sql.append(json.loads(call["function"]["arguments"])["sql"])
     texts = {"question": of_role["user"][:1], "answer": of_role["assistant"][-1:]}
     return {name: found[0] for name, found in texts.items() if found} | ({"sql": sql} if sql else {})
-
-
-def check_text(value: Any, where: str) -> None:
-    """Raise DataError that begins with `where` when a text in `value` cannot be encoded as UTF-8.
-
-    JSON can escape half of a surrogate pair: Python reads such text, but cannot send it to a server.
-    """
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        half = ascii(error.object[error.start]).strip("'")
-        raise DataError(
-            f"{where}: {half} is half of a surrogate pair, which cannot be written as UTF-8",
-            hint="write the whole character, or delete it",
-        ) from None
 
 
 def language(text: str) -> Lang:

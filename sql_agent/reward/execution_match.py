@@ -25,13 +25,13 @@ _FENCED = re.compile(r"```[ \t]*(?:sqlite|sql)?[ \t]*\n?(.*?)(?:```|\Z)", re.DOT
 _START = re.compile(r"^[ \t]*(?:SELECT|WITH)\b.*", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
-def comparable(sql: str, *, keep_distinct: bool = False) -> str:
+def comparable(sql: str) -> str:
     """Return the statement that is run in place of `sql`: without DISTINCT, and with `> =` joined to `>=`.
 
     The annotations of public data sets disagree about DISTINCT, so both statements are compared without it.
     """
     joined = _SPLIT_COMPARISON.sub(lambda match: match[1] or f"{match[2]}=", sql)
-    return joined if keep_distinct else _DISTINCT.sub(lambda match: match[1] or "", joined)
+    return _DISTINCT.sub(lambda match: match[1] or "", joined)
 
 
 def is_ordered(gold_sql: str) -> bool:

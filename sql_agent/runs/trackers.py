@@ -26,6 +26,7 @@ RolloutLine = Mapping[str, Any]  # a line of rollouts.jsonl
 
 _PACKAGES = {"wandb": "wandb", "swanlab": "swanlab", "tensorboard": "tensorboardX"}
 _COLUMNS = ("step", "set", "question", "sql", "answer", "reference", "reward", "judge", "advantage", "outcome")
+_TABLE_ROWS = 32  # rollouts of a step or a validation set that are sent as a table
 _SFT_LOSS = "sft/loss"
 _OPEN_S = 60  # seconds to connect to Weights & Biases
 _CLOSE_S = 120.0  # for all trackers to send unsent data at the end of a run
@@ -79,7 +80,6 @@ class Trackers:
         names = [*settings.tracking.to, *(["agentops"] if AgentOpsSettings().api_key else [])]
         run = _tracked_run(settings, folder)
         self._threads = [_TrackerThread(name, run, say) for name in names]
-        self._table_rows = settings.tracking.rollouts
         self._say = say
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -90,8 +90,8 @@ class Trackers:
             self._send(lambda tracker: tracker.losses(values))
 
     def rollouts(self, step: int, mode: str, rollouts: Sequence[RolloutLine]) -> None:
-        """Send the first rollouts of a step, as many as the setting `tracking.rollouts`, as a table."""
-        if some := rollouts[: self._table_rows]:
+        """Send the first _TABLE_ROWS rollouts of a step as a table."""
+        if some := rollouts[:_TABLE_ROWS]:
             self._send(lambda tracker: tracker.table(step, f"{mode}/rollouts", some))
 
     def close(self) -> None:

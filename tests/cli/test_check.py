@@ -30,7 +30,7 @@ def test_a_sound_installation_passes_from_any_folder(tmp_path: Path) -> None:
     result = check(tmp_path, make_database(tmp_path / "medical.db"))
     assert result.returncode == 0, result.stdout + result.stderr
     assert "201 rows in drugs_info" in result.stdout
-    for name in ("memory", "disk", "python", "torch", "litellm", "opentelemetry", "judge", "store", "cuda", "verl"):
+    for name in ("memory", "disk", "python", "torch", "litellm", "opentelemetry", "judge", "cuda", "verl"):
         assert f"  {name} " in result.stdout
 
 
@@ -44,7 +44,7 @@ def test_what_is_missing_fails_with_its_fix_and_the_rest_is_still_checked(
     lines = {line.split()[1]: line for line in output.splitlines() if len(line.split()) > 1}
     assert lines["database"].startswith("fail")
     assert "sql-agent data build" in lines["database"]
-    assert lines["store"].startswith("ok")
+    assert lines["judge"].startswith("ok")
     assert "uv sync --extra gpu" in lines["verl"]
     assert "Traceback" not in output
 

@@ -63,19 +63,3 @@ with open_database(path, SCHEMA, QueryLimits()) as database:
 """
     result = python(code)
     assert (result.returncode, result.stdout, result.stderr) == (0, "ok\n", "")
-
-
-def test_a_socks_proxy_without_its_package_is_named() -> None:
-    ended = python("""
-import os, sys
-from sql_agent.cli.command import exits_cleanly
-os.environ["ALL_PROXY"] = "socks5://127.0.0.1:9"
-sys.modules["socksio"] = None
-
-def main(_):
-    import httpx
-    httpx.Client()
-
-sys.exit(exits_cleanly(main))
-""")
-    assert ended.returncode == 2 and "SOCKS proxy" in ended.stderr and "httpx[socks]" in ended.stderr

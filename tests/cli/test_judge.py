@@ -134,7 +134,7 @@ def test_prose_under_other_names_is_measured_by_what_its_gold_sql_returns(sample
     assert main(["evaluate", *arguments]) == 0
     groups = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))["groups"]
     means = {group["kind"]: group["mean"] for group in groups}
-    assert (means["as_it_is"], means["another_order"], means["negated"], means["danger_appended"]) == (1, 1, 0, 0)
+    assert (means["as_it_is"], means["another_order"], means["negated"], means["sentence_appended"]) == (1, 1, 0, 0)
 
 
 def labels_file(tmp_path: Path, cases: list[LabelledCase]) -> str:

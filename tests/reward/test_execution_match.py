@@ -10,10 +10,10 @@ from sql_agent.reward.execution_match import cell_overlap, comparable, is_ordere
 from tests.support.orchard import FERRIES, ORCHARD
 
 
-def matches(script: str, gold: str, found: str, *, keep_distinct: bool = False) -> bool:
+def matches(script: str, gold: str, found: str) -> bool:
     connection = sqlite3.connect(":memory:")
     connection.executescript(script)
-    rows = [connection.execute(comparable(sql, keep_distinct=keep_distinct)).fetchall() for sql in (gold, found)]
+    rows = [connection.execute(comparable(sql)).fetchall() for sql in (gold, found)]
     connection.close()
     return results_match(*rows, ordered=is_ordered(gold))
 
@@ -71,11 +71,6 @@ def test_a_result_in_an_orchard(gold: str, found: str, same: bool) -> None:
 )
 def test_the_order_of_ferries(gold: str, found: str, same: bool) -> None:
     assert matches(FERRIES, gold, found) is same
-
-
-def test_distinct_counts_where_it_is_kept() -> None:
-    assert not matches(ORCHARD, "SELECT DISTINCT kind FROM tree", "SELECT kind FROM tree", keep_distinct=True)
-    assert matches(ORCHARD, "SELECT DISTINCT kind FROM tree", "SELECT kind FROM tree GROUP BY kind", keep_distinct=True)
 
 
 def test_partial_credit_is_the_share_of_cells_that_are_right() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
@@ -141,8 +141,8 @@ def make_judge(settings: Settings, words: Mapping[Lang, Words], *, alone: bool =
     """Return the execution judge; `judge.name` is ignored, because only the result shows if a statement is right."""
     spider = settings.spider
     public = Comparison(
-        rules=f"execution/1:{spider.match}:distinct={spider.keep_distinct}",
-        as_run=partial(comparable, keep_distinct=spider.keep_distinct),
+        rules=f"execution/1:{spider.match}:distinct=False",
+        as_run=comparable,
         equal=lambda gold, found, sql: results_match(gold, found, ordered=is_ordered(sql)),
     )
     return ExecutionJudge(settings, words, public)

@@ -15,7 +15,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.database.guard import parse
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import ConfigError, DataError, QueryError
-from sql_agent.questions.question_columns import ColumnMapping, check_text
+from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions, parquet_rows
 from sql_agent.schemas import Question
 from sql_agent.tasks.spider.folder import default_questions, only_database
@@ -62,7 +62,7 @@ def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> l
 
 
 def held_out_databases(settings: Settings) -> list[str]:
-    """Return the sorted names of `spider.val_databases` databases for the validation, drawn with `spider.val_seed`.
+    """Return the sorted names of `spider.val_databases` databases for the validation, always the same.
 
     Raises ConfigError when no database is left to train on.
     """
@@ -78,15 +78,16 @@ def held_out_databases(settings: Settings) -> list[str]:
             f"spider.val_databases={count}, but {path} asks about {len(names)} databases",
             hint="lower spider.val_databases; 0 needs a data.val_file, and a folder with one database needs a dev.json",
         )
-    return sorted(random.Random(settings.spider.val_seed).sample(names, count))
+    return sorted(random.Random(0).sample(names, count))
 
 
 def _question(row: Mapping[str, Any], number: int, path: Path, kind: Callable[[str, str], str]) -> Question:
     for column in _COLUMNS:
-        place = f"{path}, question {number}, {column}"
         if not isinstance(row.get(column), str) or not row[column].strip():
-            raise DataError(f"{place}: missing, empty or not a text", hint=f"each question needs {', '.join(_COLUMNS)}")
-        check_text(row[column], place)
+            raise DataError(
+                f"{path}, question {number}, {column}: missing, empty or not a text",
+                hint=f"each question needs {', '.join(_COLUMNS)}",
+            )
     gold, text = row["query"].strip().rstrip(";").strip(), row["question"].strip()
     return Question(
         id=str(row.get("id") or f"{path.stem}-{number}"),

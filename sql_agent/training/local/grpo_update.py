@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # FinishedRollout imports agent-lightning, which takes second
     from sql_agent.rollouts.finished_rollout import FinishedRollout
 
 _WARMUP_STEPS = 2  # needed because AdamW's first step moves every weight by the full learning rate
+_MAX_GRAD_NORM = 1.0  # L2 norm to which larger gradients are scaled down
 _FROZEN_SHARE = 0.5  # share of the layers, from the lowest up, that local.cheap_update freezes
 
 
@@ -123,7 +124,7 @@ class GrpoUpdate:
             clipped += count
         norm = clip_gradient(
             self._policy.model.parameters(),
-            self._settings.max_grad_norm,
+            _MAX_GRAD_NORM,
             where=where,
             hint="continue after the last checkpoint with --resume; if that fails too, lower train.lr in a new run",
         )

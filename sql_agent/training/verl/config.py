@@ -88,7 +88,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 "optim": {"lr": train.lr},
                 "clip_ratio_low": train.clip_low,
                 "clip_ratio_high": train.clip_high,
-                "grad_clip": train.max_grad_norm,
+                "grad_clip": 1.0,
                 "use_kl_loss": train.kl_coef > 0,
                 "kl_loss_coef": train.kl_coef,
                 "ppo_mini_batch_size": train.questions_per_step // train.minibatches,

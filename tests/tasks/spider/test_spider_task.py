@@ -49,8 +49,6 @@ def test_databases_are_held_out_as_a_whole_and_named(data: Path) -> None:
     assert len(trained) == len(validated) == 1 and not trained & validated
     assert said[0].endswith(f"{data}: {validated.pop()}")
     assert {q.id for q in TASK.questions(settings, "test")} == {q.id for q in TASK.questions(settings, "val")}
-    other = [TASK.questions(settings_of(data, f"spider.val_seed={seed}"), "val")[0].database for seed in range(9)]
-    assert set(other) == {"orchard", "ferries"}
     everything = TASK.questions(settings_of(data, "spider.val_databases=0"), "train")
     assert len(everything) == 9, "all but the one whose gold statement returns no row, which anything would match"
     with pytest.raises(ConfigError, match="asks about 2 databases"):
@@ -100,7 +98,6 @@ def test_questions_are_read_from_json_and_parquet_with_their_hardness(data: Path
         ("[]", "contains no question"),
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ('[{"db_id": "orchard", "question": "\\ud800?", "query": "SELECT 1"}]', "question 0, question: .*surrogate"),
         ("[1]", "not a list of objects"),
         ('[{"db_id": "orchard", "question": "?"}]', "question 0, query: missing"),
     ],
