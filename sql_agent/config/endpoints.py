@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from sql_agent.config.paths import ENV_FILES
+from sql_agent.config.sections import ENV_FILES
 
 
 def _variable(*names: str, default: str | None = None, description: str) -> Any:

@@ -1,4 +1,4 @@
-"""Define the settings, their defaults and bounds, in sections. `sql-agent settings` prints them."""
+"""Define the folders of caches and runs, and the settings in sections. `sql-agent settings` prints the settings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,27 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from sql_agent.config.paths import RUNS, VAR
+from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, QueryLimits, Style
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def _project() -> Path:
+    """Return the folder of the git checkout, or "." if that is the working directory or there is no checkout."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError("the current folder was removed", hint="cd to a folder that exists") from None
+    if not (CHECKOUT / "pyproject.toml").exists() or here == CHECKOUT:
+        return Path()
+    return CHECKOUT
+
+
+PROJECT = _project()
+VAR = PROJECT / "var"
+RUNS = PROJECT / "runs"
+ENV_FILES = (PROJECT / ".env", Path(".env"))
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -96,11 +115,6 @@ class SpiderSettings(Section):
         6000, description="characters of the schema in the prompt; longer: sample values, then columns are left out"
     )
     schema_values: NotNegative = Field(2, description="sample values of each text column in the prompt")
-    match: Literal["public", "strict"] = Field(
-        "public",
-        description="public: compare results by the rules of the public evaluators; strict: an empty result proves "
-        "nothing and never counts as correct",
-    )
     partial_credit: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
         0.0,
         description="reward of a wrong result with exactly the gold cells; other results get this times their cell F1",

@@ -19,8 +19,7 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from sql_agent.config.paths import CHECKOUT, ENV_FILES, PROJECT
-from sql_agent.config.sections import Section
+from sql_agent.config.sections import CHECKOUT, ENV_FILES, PROJECT, Section
 from sql_agent.config.sections import Settings as Settings  # noqa: PLC0414  exported together with load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.files import read_toml

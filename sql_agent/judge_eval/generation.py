@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -75,10 +74,6 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
     graded as if the rollout had also read the question from which it borrows.
     """
     answers: list[Answer] = []
-    asked = Counter(
-        item.field for example in examples for item in {e.field: e for e in example.question.evidence}.values()
-    )
-    most_asked = next((name for name, _ in asked.most_common(1)), "")
     for example, other in zip(examples, _others(examples), strict=True):
         question, refusal = example.question, refusal_of.get(example.question.lang)
         names = frozenset(name for of_row in example.row_names for name in of_row)
@@ -96,7 +91,7 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
         for kind, reading in example.by_heart.items():
             answers.append(Answer("false", kind, 0.0, example.case(question.full_answer, reading)))
         for policy in POLICIES:
-            if (given := policy(example, refusal, most_asked)) is not None:
+            if (given := policy(example, refusal)) is not None:
                 answer, reading = given
                 right = bool(reading.calls) and _is_right(answer, question)
                 answers.append(Answer("policy", policy.__name__, float(right), example.case(answer, reading)))
@@ -126,66 +121,53 @@ def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
         yield next((other for other in candidates if not parts & parts_of(other.question.answer)), None)
 
 
-# Degenerate policies do not understand the question, and must not be worth learning. A policy takes a question, the
-# refusal sentence of the question's language or None, and the name of the column that most questions ask for. A policy
-# returns an answer and its queries.
+# Degenerate policies do not understand the question, and must not be worth learning. A policy takes a question and the
+# refusal sentence of the question's language or None, and returns an answer and its queries.
 
 
-def always_refuse(example: Example, refusal: str | None, _: str) -> tuple[str, Reading] | None:
+def always_refuse(example: Example, refusal: str | None) -> tuple[str, Reading] | None:
     """Run the right query, and refuse every question."""
     return None if refusal is None else (refusal, example.gold)
 
 
-def refuse_without_a_query(_example: Example, refusal: str | None, _: str) -> tuple[str, Reading] | None:
+def refuse_without_a_query(_example: Example, refusal: str | None) -> tuple[str, Reading] | None:
     """Refuse every question and query nothing."""
     return None if refusal is None else (refusal, Reading())
 
 
-def echo(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
+def echo(example: Example, _refusal: str | None) -> tuple[str, Reading]:
     """Run the right query, and repeat the question."""
     return example.question.question, example.gold
 
 
-def dump_the_tables(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
+def dump_the_tables(example: Example, _refusal: str | None) -> tuple[str, Reading]:
     """Read whole tables and give every cell."""
     return "; ".join(_cells(example.tables)), example.tables
 
 
-def dump_the_rows(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
+def dump_the_rows(example: Example, _refusal: str | None) -> tuple[str, Reading]:
     """Read the right rows with every column and give every cell."""
     return "; ".join(_cells(example.rows)), example.rows
 
 
-def first_cell(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
-    """Read the right rows with every column and give the first cell."""
-    return next(iter(_cells(example.rows)), ""), example.rows
-
-
-def longest_cell(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
+def longest_cell(example: Example, _refusal: str | None) -> tuple[str, Reading]:
     """Read the right rows with every column and give the longest cell."""
     return max(_cells(example.rows), key=len, default=""), example.rows
 
 
-def most_asked_field(example: Example, _refusal: str | None, field: str) -> tuple[str, Reading]:
-    """Read the right rows with every column and give the field that is asked for most."""
-    records = (zip(c.answer.columns, row, strict=True) for c in example.rows.calls for row in c.answer.records)
-    cells = (str(cell) for record in records for column, cell in record if column == field and cell is not None)
-    return "; ".join(cells), example.rows
-
-
-def always_no(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
+def always_no(example: Example, _refusal: str | None) -> tuple[str, Reading]:
     """Read the right rows with every column and say no."""
     return "否" if example.question.lang == "zh" else "no", example.rows
 
 
-def number_of_rows(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
+def number_of_rows(example: Example, _refusal: str | None) -> tuple[str, Reading]:
     """Read the right rows with every column and give their number."""
     return str(sum(call.answer.count for call in example.rows.calls)), example.rows
 
 
-POLICIES: tuple[Callable[[Example, str | None, str], tuple[str, Reading] | None], ...] = (
-    always_refuse, refuse_without_a_query, echo, dump_the_tables, dump_the_rows, first_cell, longest_cell,
-    most_asked_field, always_no, number_of_rows,
+POLICIES: tuple[Callable[[Example, str | None], tuple[str, Reading] | None], ...] = (
+    always_refuse, refuse_without_a_query, echo, dump_the_tables, dump_the_rows, longest_cell,
+    always_no, number_of_rows,
 )  # fmt: skip
 
 

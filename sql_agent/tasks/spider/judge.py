@@ -97,14 +97,10 @@ class ExecutionJudge:
         name, settings = case.question.database, self._all_settings
         paths = database_variants(default_database(settings) if name is None else named_database(settings, name))
         compared = [self._compare(path, gold_sql, sql, case if path == paths[0] else None) for path in paths]
-        if wrong := [verdict for verdict, _ in compared if verdict.score < 1.0]:
-            return min(wrong, key=lambda verdict: verdict.score)
-        if self._settings.match == "strict" and not any(has_rows for _, has_rows in compared):
-            return self._wrong("both results are empty, which proves nothing")
-        return Verdict(score=1.0, reason="the results are equal")
+        return min(compared, key=lambda verdict: verdict.score)
 
-    def _compare(self, path: Path, gold_sql: str, sql: str, case: JudgeCase | None) -> tuple[Verdict, bool]:
-        """Return the verdict on one database file, and whether the gold statement returns rows from it."""
+    def _compare(self, path: Path, gold_sql: str, sql: str, case: JudgeCase | None) -> Verdict:
+        """Return the verdict on one database file."""
         as_run = self._comparison.as_run
         try:
             gold = self._gold(path, as_run(gold_sql), self._settings.deadline_s)
@@ -117,11 +113,11 @@ class ExecutionJudge:
         known = _known_rows(asked, case) if case else None
         found = self._rows(path, asked) if known is None else known
         if isinstance(found, str):
-            return self._wrong(found), bool(gold)
+            return self._wrong(found)
         if self._comparison.equal(gold, found, gold_sql):
-            return Verdict(score=1.0, reason=""), bool(gold)
+            return Verdict(score=1.0, reason="the results are equal")
         reason = f"the gold statement returns {_size(gold)}, this one {_size(found)}"
-        return self._wrong(reason, self._settings.partial_credit * cell_overlap(gold, found)), bool(gold)
+        return self._wrong(reason, self._settings.partial_credit * cell_overlap(gold, found))
 
     def _wrong(self, reason: str, credit: float = 0.0) -> Verdict:
         return Verdict(score=credit - self._settings.penalty, reason=reason)
@@ -139,9 +135,8 @@ class ExecutionJudge:
 
 def make_judge(settings: Settings, words: Mapping[Lang, Words], *, alone: bool = False) -> ExecutionJudge:
     """Return the execution judge; `judge.name` is ignored, because only the result shows if a statement is right."""
-    spider = settings.spider
     public = Comparison(
-        rules=f"execution/1:{spider.match}:distinct=False",
+        rules="execution/1:public:distinct=False",
         as_run=comparable,
         equal=lambda gold, found, sql: results_match(gold, found, ordered=is_ordered(sql)),
     )
