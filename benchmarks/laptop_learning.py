@@ -29,7 +29,7 @@ from sql_agent.training import local
 TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"
 LAPTOP = Path(local.__file__).with_name("laptop.toml")
 QUESTIONS = 500  # more than the file has: all of them
-MADE = 400  # questions of the trained types, of which three tenths are held out
+MADE = 400  # questions of the trained types in each split, if the sample has as many
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,14 @@ def limit_to(cores: int) -> None:
 
 def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
     """Train with `seed` as run `seed-SEED` under `out`, and compare its validations."""
-    fixed = ["--ci", "--backend=local", f"seed={seed}", f"runs_dir={out}", f"run_name=seed-{seed}"]
-    asked = [f"data.val_questions={QUESTIONS}", "data.natural_questions=0", f"data.val_file={held_out(out, overrides)}"]
+    fixed = [f"--config={LAPTOP}", "--backend=local", f"seed={seed}", f"runs_dir={out}", f"run_name=seed-{seed}"]
+    train, val = question_files(out, overrides)
+    asked = [
+        f"data.val_questions={QUESTIONS}",
+        "data.natural_questions=0",
+        f"data.train_file={train}",
+        f"data.val_file={val}",
+    ]
     started = time.monotonic()
     subprocess.run([sys.executable, str(TRAIN), *fixed, *asked, *overrides], check=True)
     total_s = time.monotonic() - started
@@ -99,10 +105,10 @@ def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
     )
 
 
-def held_out(folder: Path, overrides: Sequence[str]) -> Path:
-    """Write questions of the trained types about rows that training never asks for to a file in `folder`; return it.
+def question_files(folder: Path, overrides: Sequence[str]) -> tuple[Path, Path]:
+    """Make questions about the English sample in `folder`; return the file of training and that of held-out ones.
 
-    They are made as the sample's own are, only more of them: the same rows are held out.
+    The held-out questions are those of the trained types in the splits `val` and `test`.
     """
     ensure_sample(load_settings(["data.style=template"]), print)
     made, types = folder / "questions", load_settings(overrides, defaults=[LAPTOP]).data.task_types
@@ -112,7 +118,7 @@ def held_out(folder: Path, overrides: Sequence[str]) -> Path:
     splits = [load_questions(made / f"{split}.parquet") for split in ("val", "test")]
     questions = [question for split in splits for question in split if question.task_type in types]
     write_jsonl(folder / "held-out.jsonl", ((question, {}) for question in questions))
-    return folder / "held-out.jsonl"
+    return made / "train.parquet", folder / "held-out.jsonl"
 
 
 def accurate_by_question(run: Path) -> tuple[dict[str, bool], dict[str, bool]]:

@@ -30,6 +30,7 @@ _WORDS_TOGETHER = 3  # most consecutive words that are searched as one part
 _MOST_SHARING = 40  # a part of more names is too common, such as 综合征 or "tablets"
 _MOST_CALLED = 3  # rows for one formal name: as many as a hint shows
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
+_DASH = re.compile("[‐-―−]")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
 _SHORT_CHINESE = re.compile(r"[\u3400-\u9fff]{2,4}")
 _INITIALS = re.compile(r"[a-z][a-z0-9]{1,5}")
@@ -283,8 +284,8 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 
 
 def comparable(text: str) -> str:
-    """Return `text` in NFKC and lower case with single blanks, to compare names."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    """Return `text` in NFKC and lower case with single blanks and plain dashes, to compare names."""
+    return " ".join(_DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold().split())
 
 
 def _chinese_parts(key: str) -> Iterator[str]:

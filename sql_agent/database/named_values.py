@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Literal
 
 from rapidfuzz.distance import OSA
@@ -28,11 +28,14 @@ _MAX_ROWS = 3  # shown for one name
 _MAX_ITEMS = 300_000  # kept in memory, with their columns
 _MAX_ITEM_CHARS = 40
 _MIN_PART_CHARS = 3  # of the beginning of a name
+_MIN_MIDDLE_CHARS = 4  # of a part that is not the beginning of a name
+_FEW = 3  # a part from the middle of more names is too common
 _MIN_MISSPELT_CHARS = 4
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _MOST_SIMILAR = 50  # names that are compared with a question by edit distance
 _SINGLE_SHARE = 0.9  # a column has single values if so many of its cells are one item
 _SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")
+_QUOTED = re.compile(r"[“\"「『](\S.{0,30}?\S)[”\"」』]")
 _NUMBER = re.compile(r"[\d\s.,%-]+")
 
 _Column = tuple[str, str]
@@ -72,21 +75,30 @@ class ValueIndex:
     def __init__(self, names: NameIndex, texts: CellTexts) -> None:
         self._names = names
         self._keys = sorted(names.keys)
+        # The ends of names, each with its name, in which parts from the middle of names are looked up.
+        self._ends = sorted(
+            (key[start:], key)
+            for key in self._keys
+            for start in range(1, len(key) - _MIN_MIDDLE_CHARS + 1)
+            if key[start].isalnum()
+        )
         self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
+        self._texts = texts
         self._columns = list(texts.columns)
         self._single: dict[int, frozenset[str]] = {}  # the items that are always whole cells, by column of such cells
         self._items = self._read_items(texts)
         self._with_pair: dict[str, list[int]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             if len(key) >= _MIN_MISSPELT_CHARS:
-                for pair in set(_pairs(key)):
+                # An error in the middle of four characters leaves one pair: characters with one between count too.
+                for pair in {*_pairs(key), *(_pairs(key, 2) if len(key) == _MIN_MISSPELT_CHARS else ())}:
                     self._with_pair[pair].append(number)
 
     def named_in(self, question: str) -> list[NamedValue]:
         """Return at most `MAX_VALUES` values that `question` names, in the order of the question."""
         text = comparable(question[:_MAX_TEXT])
         exact = [span for start, end in _words(text) if (span := self._exact(text, start, end)) is not None]
-        spans = [*exact, *self._misspelt(text, exact)]
+        spans = [*exact, *self._misspelt(text, exact), *self._quoted(text)]
         taken: list[_Span] = []
         for span in sorted(spans, key=lambda span: (span.start - span.end, not span.is_name)):
             if all(span.end <= other.start or other.end <= span.start for other in taken):
@@ -104,6 +116,13 @@ class ValueIndex:
         values = [*_whole(rows), *self._with_item(part)] or list(_beginning(part, begun))
         return _Span(start, end, tuple(values), is_name=bool(rows) or len(begun) > 1) if values else None
 
+    def _quoted(self, text: str) -> Iterator[_Span]:
+        """Yield each part in quotation marks that cells contain, with the columns of these cells."""
+        for match in _QUOTED.finditer(text):
+            if columns := self._texts.columns_with(match[1])[:_MAX_COLUMNS]:
+                value = NamedValue(columns=tuple(columns), operator="LIKE", value=f"%{match[1]}%")
+                yield _Span(*match.span(1), (value,))
+
     def _rows(self, key: str) -> Sequence[Name]:
         """Return the rows with this name, else those with this alias."""
         rows = self._names.rows(key)
@@ -120,28 +139,37 @@ class ValueIndex:
 
     def _begun(self, part: str) -> Sequence[Name]:
         """Return the rows whose name begins with the part."""
-        if len(part) < _MIN_PART_CHARS:
+        if len(part) < _MIN_PART_CHARS or not part[-1].isalnum():
             return ()
         first, last = bisect_left(self._keys, part), bisect_right(self._keys, part + chr(sys.maxunicode))
-        begun = (key for key in self._keys[first:last] if is_word(key, 0, len(part)))
+        begun = [key for key in self._keys[first:last] if is_word(key, 0, len(part))] or self._in_few(part)
         return list(dict.fromkeys(row for key in begun for row in self._names.rows(key)))
+
+    def _in_few(self, part: str) -> list[str]:
+        """Return the names that have the part behind their beginning, or none if there are more than `_FEW`."""
+        if len(part) < _MIN_MIDDLE_CHARS:
+            return []
+        first = bisect_left(self._ends, (part,))
+        found = [key for end, key in self._ends[first : first + _FEW + 1] if end.startswith(part)]
+        return found if len(found) <= _FEW else []
 
     def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:
         """Yield the names that a part of the question misspells, unless most of the part is spelt right as another."""
-        shared = Counter(number for pair in set(_pairs(text)) for number in self._with_pair.get(pair, ()))
+        pairs = {*_pairs(text), *_pairs(text, 2)}
+        shared = Counter(number for pair in pairs for number in self._with_pair.get(pair, ()))
         near = []
         for number, count in shared.items():
             length = len(self._keys[number])
             if count >= max(2, length - 1 - 2 * (length // _TYPO_EVERY)):  # an error changes at most two pairs
                 near.append((-count / length, self._keys[number]))
+        similar: dict[tuple[int, int, int], list[Name]] = defaultdict(list)  # by place and distance
         for _, key in sorted(near)[:_MOST_SIMILAR]:
-            span = min(_windows(text, key), default=None)
-            if span is None:
-                continue
-            distance, start, end = span
+            distance, start, end = min(_windows(text, key), default=(0, 0, 0))
             known = (min(end, other.end) - max(start, other.start) for other in exact if other.is_name)
             if distance and max(known, default=0) < len(key) - 1:
-                yield _Span(start, end, tuple(_whole(self._rows(key))), is_name=True)
+                similar[distance, start, end] += self._rows(key)
+        for (_, start, end), rows in sorted(similar.items()):
+            yield _Span(start, end, tuple(_whole(rows)), is_name=True)
 
     def _read_items(self, texts: CellTexts) -> dict[str, tuple[int, ...]]:
         """Return the numbers of the columns that have an item, the one with most occurrences first."""
@@ -201,5 +229,5 @@ def _windows(text: str, key: str) -> Iterator[tuple[int, int, int]]:
         start = text.find(key[0], start + 1)
 
 
-def _pairs(text: str) -> Iterator[str]:
-    return (first + second for first, second in pairwise(text))
+def _pairs(text: str, apart: int = 1) -> Iterator[str]:
+    return (first + second for first, second in zip(text, text[apart:], strict=False))

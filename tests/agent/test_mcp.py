@@ -176,6 +176,8 @@ def test_the_agent_has_the_same_database_behind_a_server(remote: Database, path:
         assert (remote.schema.tables, remote.limits) == (local.schema.tables, local.limits)
         settings = load_settings([])
         assert TASK.instructions("en", remote, settings) == TASK.instructions("en", local, settings)
+        text = "Which form has Drug 4? / 100 %"
+        assert remote.named_values(text) == local.named_values(text) != []
 
 
 def test_what_a_statement_read_is_found_out_at_the_server(remote: Database) -> None:

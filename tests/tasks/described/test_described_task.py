@@ -13,7 +13,7 @@ from sql_agent.config.settings import Source, load_settings, merge
 from sql_agent.database import open_database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError
-from sql_agent.schemas import Evidence, QueryCall
+from sql_agent.schemas import Evidence, QueryCall, Question
 from sql_agent.tasks.task import load_task
 from tests.tasks.described.conftest import Described
 from tests.tasks.described.databases import make_shop
@@ -25,6 +25,19 @@ def test_the_prompt_describes_tables_columns_and_links(shop: Described) -> None:
     assert "order(order_no, customer_id, order_date, status " in prompt
     assert "materials a,b, is_discontinued 0|1" in prompt
     assert "order.customer_id = customers.customer_id" in prompt
+
+
+def test_a_question_is_shown_with_the_values_that_it_names(shop: Described) -> None:
+    with shop.task.open_database(load_settings()) as database:
+        asked = [
+            Question(id="q", question=text, answer="?", lang="en")
+            for text in ("What is the weight of blue ketle?", "What is the weight?")
+        ]
+        shown = [shop.task.question_text(question, database) for question in asked]
+    assert shown == [
+        f"{asked[0].question}\nValues: products.productName = 'Blue kettle'",
+        f"{asked[1].question}\nValues: none",
+    ]
 
 
 def test_the_thought_of_a_demonstration_has_the_label_of_the_column(shop: Described) -> None:
