@@ -23,7 +23,7 @@ OF_PAGE = pytest.mark.parametrize("page", OF_TODAY, ids=name_of)
 PAIRS = [page for page in PAGES if page.with_suffix(".zh-CN.md").exists()]
 MOST_LINES = {
     "README.md": 90, "README.zh-CN.md": 90, "CHANGELOG.md": 80, "CONTRIBUTING.md": 95,
-    "docs/faults.md": 60, "docs/judge.md": 140, "docs/questions.md": 150, "docs/results.md": 130,
+    "docs/faults.md": 60, "docs/judge.md": 140, "docs/questions.md": 162, "docs/results.md": 130,
 }  # fmt: skip
 
 WRONG = f"""\
