@@ -111,9 +111,16 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
         values["evidence"] = _evidence(values["evidence"], mapping, f"{where}, column {columns['evidence']}")
     values.setdefault("lang", language(values["question"]))
     try:
-        return Question.model_validate(values)
+        question = Question.model_validate(values)
     except ValidationError as error:
         raise DataError(f"{where}, column {first_problem(error, columns)}", hint="correct the value") from None
+    for name, value in question.model_dump().items():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # no store takes it, so its rollouts would run into their time-out
+            problem = "a text has half of a surrogate pair, such as \\ud800, and cannot be written as UTF-8"
+            raise DataError(f"{where}, column {columns[name]}: {problem}", hint="correct the value") from None
+    return question
 
 
 def _of_conversation(messages: Sequence[Any]) -> dict[str, Any]:
