@@ -13,6 +13,7 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import agentlightning as agl
@@ -23,7 +24,8 @@ from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts.lease import BEAT_S
 from sql_agent.rollouts.run_role import DIRECTLY, StoreAddress
 from sql_agent.rollouts.spans import SpanExporter
-from sql_agent.rollouts.store_client import STORE_ERRORS, StoreClient, is_refusal
+from sql_agent.rollouts.store_client import STORE_ERRORS, StoreClient, fail_rollouts, is_refusal
+from sql_agent.system.messages import Outage
 from sql_agent.system.servers import bearer
 
 # Enough to fill a runner fast, and few enough to leave rollouts for other runners.
@@ -58,7 +60,10 @@ class ConcurrentRunner:
         self._concurrency = concurrency
         self._worker = worker_id(os.getpid())
         self._exporter = SpanExporter()
+        self._in_hand: set[str] = set()  # ids of rollouts that run, or whose end is not yet reported
+        self._answer_lost = False  # the answer to the last request for rollouts, which may have given some
         self._resources: dict[str, Any] = {}  # by id; resources never change
+        self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
 
     async def run(self) -> None:
         """Run queued rollouts of the store until cancelled, which also cancels the running rollouts."""
@@ -68,8 +73,7 @@ class ConcurrentRunner:
             while True:
                 running = {task for task in running if not task.done()}
                 limit = min(_DEQUEUE_LIMIT, self._concurrency - len(running))
-                # An answer that is lost loses its rollouts, which the algorithm runs again after their time-out.
-                taken = await self._store.dequeue_many_rollouts(limit=limit, worker_id=self._worker)
+                taken = await self._take(limit)
                 running |= {asyncio.create_task(self._run_rollout(rollout)) for rollout in taken}
                 if len(taken) == limit < self._concurrency - len(running):
                     await asyncio.sleep(_DEQUEUE_PAUSE_S)
@@ -81,6 +85,28 @@ class ConcurrentRunner:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await self._exporter.close()
+
+    async def _take(self, limit: int) -> Sequence[agl.AttemptedRollout]:
+        """Take queued rollouts; after a lost answer, first fail those that it gave, so that they are run again."""
+        try:
+            if self._answer_lost:
+                await fail_rollouts(
+                    self._store,
+                    "the answer that gave it to a runner was lost",
+                    of=lambda rollout, by: by == self._worker and rollout.rollout_id not in self._in_hand,
+                )
+                self._answer_lost = False
+            taken = await self._store.dequeue_many_rollouts(limit=limit, worker_id=self._worker)
+        except (*STORE_ERRORS, ValueError) as error:
+            self._answer_lost = True
+            # Not a warning, because the store may stop before the runners.
+            logger.info("the store gave no rollouts: %r", error)
+            if isinstance(error, ValueError) or _is_refused(error):
+                self._refusal.begin(f"gives a runner no rollouts: {type(error).__name__}: {error}; it is asked again")
+            return []
+        self._refusal.end()
+        self._in_hand.update(rollout.rollout_id for rollout in taken)
+        return taken
 
     async def _run_rollout(self, rollout: agl.AttemptedRollout) -> None:
         """Run the agent on one rollout, and report the end to the store, again and again while the store is away."""
@@ -97,19 +123,25 @@ class ConcurrentRunner:
         end_without_descriptors()
         while not await self._is_reported(rollout, status, spans):  # noqa: ASYNC110  nothing tells
             await asyncio.sleep(_REPEAT_S)
+        self._in_hand.discard(rollout.rollout_id)
 
     async def _is_reported(self, rollout: agl.AttemptedRollout, status: str, spans: Sequence[ReadableSpan]) -> bool:
         """Store the end of a rollout; return False when the store is away, so that the report must be repeated."""
         try:
             if spans:
                 endpoint = self._store.otlp_traces_endpoint()
-                await self._exporter.send(endpoint, spans, token=self._store.token)
+                try:
+                    await self._exporter.send(endpoint, spans, token=self._store.token)
+                except TrainingError as error:
+                    # The store is away, so that the next request fails too, or it does not take these spans.
+                    logger.info("the store did not take the spans of rollout %s: %s", rollout.rollout_id, error)
+                    status = "failed"
             await self._store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status=status)
-        except (*STORE_ERRORS, TrainingError) as error:
+        except STORE_ERRORS as error:
             # Not a warning, because the store may stop before the runners.
             logger.info("the store did not take the end of rollout %s: %r", rollout.rollout_id, error)
             # A store that refuses has lost the rollout, or its record: the rollout runs into its time-out.
-            return isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status)
+            return _is_refused(error)
         return True
 
     async def _resources_of(self, resources_id: str) -> Any:
@@ -119,6 +151,10 @@ class ConcurrentRunner:
                 raise ConnectionError(f"the store has no resources {resources_id}, or does not answer")
             self._resources[resources_id] = found.resources
         return self._resources[resources_id]
+
+
+def _is_refused(error: Exception) -> bool:
+    return isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status)
 
 
 class Heartbeat:

@@ -28,6 +28,7 @@ _PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # drop causes t
 _REPORTED_S = 0.5  # seconds until the supervisor has reported a dead process
 _IDLE_SHARE = 3.0  # pause between two polls, as a multiple of the last poll's time
 _LONGEST_IDLE_S = 2.0  # the longest such pause, also after a store was stopped for minutes
+_ENQUEUED_AT_ONCE = 32  # requests; the client's connections serve the watch and the lease too
 _GROUPS_KEPT = 4096  # groups whose route is cached; more than run at once
 _NOTIFIED_POLL_S = 2.0  # between two polls of a store with a callback, for rollouts that ended before the wait
 _CANCEL_S = 2.0  # time limit of the request that cancels a rollout
@@ -74,6 +75,7 @@ class RolloutScheduler:
         self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
         self._timeout_s = timeout_s
         self._train_roles = train_roles
+        self._enqueuing = asyncio.Semaphore(_ENQUEUED_AT_ONCE)
         # By rollout id; the result is the ended rollout, or why the rollout was given up.
         self._waiting: dict[str, asyncio.Future[agl.Rollout | Drop]] = {}
         self._running: dict[str, float] = {}  # rollout id → time when the rollout was first seen running
@@ -148,13 +150,14 @@ class RolloutScheduler:
     async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
         """Queue a rollout with one attempt; a second attempt can hang when a late span revives the first."""
         with named_store_errors():
-            rollout = await self._store.enqueue_rollout(
-                input=request.question.model_dump(mode="json"),
-                mode=request.mode,
-                resources_id=resource,
-                config=agl.RolloutConfig(max_attempts=1),
-                metadata={"group": request.group},
-            )
+            async with self._enqueuing:
+                rollout = await self._store.enqueue_rollout(
+                    input=request.question.model_dump(mode="json"),
+                    mode=request.mode,
+                    resources_id=resource,
+                    config=agl.RolloutConfig(max_attempts=1),
+                    metadata={"group": request.group},
+                )
         rollout_id: str = rollout.rollout_id
         return rollout_id
 

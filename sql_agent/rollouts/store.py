@@ -47,7 +47,8 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 self._ended.append(rollout.rollout_id)
                 if self.on_end is not None:
                     self.on_end(rollout)
-        while len(self._ended) > _KEPT:
+        # Before agent-lightning would delete the spans of the oldest rollouts, also of those that still run.
+        while len(self._ended) > (_KEPT if self._total_span_bytes < _MOST_SPAN_BYTES // 2 else _KEPT // 4):
             await self._delete(self._ended.popleft())
 
     async def _delete(self, rollout_id: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import agentlightning as agl
@@ -30,6 +30,22 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         session: aiohttp.ClientSession = await super()._get_session()
         session.headers.update(bearer(self.token))
         return session
+
+    async def dequeue_many_rollouts(
+        self, *, limit: int = 1, worker_id: str | None = None
+    ) -> Sequence[agl.AttemptedRollout]:
+        """Take up to `limit` queued rollouts for the runner `worker_id`.
+
+        Raises one of STORE_ERRORS without an answer, and ValueError for an unreadable one; the base class returns no
+        rollouts then.
+        """
+        if not limit:
+            return []
+        session = await self._get_session()
+        wanted = {"limit": limit, "worker_id": worker_id}
+        async with session.post(f"{self.server_address}/queues/rollouts/dequeue", json=wanted) as response:
+            response.raise_for_status()
+            return [agl.AttemptedRollout.model_validate(rollout) for rollout in await response.json()]
 
 
 def is_refusal(status: int) -> bool:

@@ -32,6 +32,7 @@ OVERRIDES = [
     (TokenIdAdapter, "_maybe_reward_value"),
     (TokenIdAdapter, "adapt"),
     (StoreClient, "_get_session"),
+    (StoreClient, "dequeue_many_rollouts"),
     (SqlLitAgent, "training_rollout_async"),
     (SqlLitAgent, "validation_rollout_async"),
     (TrainingAlgorithm, "run"),
@@ -48,6 +49,7 @@ READ = {
     "_completion_events": dict,
     "_evicted_rollout_span_sets": set,
     "_start_time_by_rollout": dict,
+    "_total_span_bytes": int,
 }
 COLLECTION_READ = "_items"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from unittest.mock import Mock
@@ -32,9 +32,15 @@ class Echo(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
 
 
 class Refusing(RunStore):
-    """Cannot store the end of the rollout whose id is `refused`."""
+    """Cannot store the end of the rollout whose id is `refused`, nor any spans while `takes_spans` is false."""
 
     refused = ""
+    takes_spans = True
+
+    async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
+        if not self.takes_spans:
+            raise ValueError("spans of no rollout")
+        return await super().add_many_spans(spans)
 
     async def update_attempt(self, rollout_id: str, *given: Any, **values: Any) -> agl.Attempt:
         if rollout_id == self.refused:
@@ -49,6 +55,14 @@ class Unsteady(StoreClient):
     """
 
     losses = 2
+    lost_answers = 0  # of requests for rollouts
+
+    async def dequeue_many_rollouts(self, **values: Any) -> Sequence[agl.AttemptedRollout]:
+        taken = await super().dequeue_many_rollouts(**values)
+        if taken and self.lost_answers:
+            self.lost_answers -= 1
+            raise aiohttp.ServerDisconnectedError
+        return taken
 
     async def update_attempt(self, *given: Any, **values: Any) -> agl.Attempt:
         if self.losses:
@@ -118,3 +132,29 @@ async def test_an_end_that_the_store_refuses_is_given_up_and_frees_its_place() -
             rollout = await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
             store.refused = store.refused or rollout.rollout_id
         assert await ended(store, 1) == {"two": "succeeded"}
+
+
+async def test_a_rollout_whose_spans_the_store_does_not_take_fails_and_frees_its_place() -> None:
+    store = Refusing()
+    store.takes_spans = False
+    resources = await store.add_resources({})
+    async with running(store, concurrency=1) as client:
+        client.losses = 0
+        await store.enqueue_rollout({"question": "one"}, "train", resources.resources_id)
+        assert await ended(store, 1) == {"one": "failed"}
+        store.takes_spans = True
+        await store.enqueue_rollout({"question": "two"}, "train", resources.resources_id)
+        assert await ended(store, 2) == {"one": "failed", "two": "succeeded"}
+
+
+async def test_rollouts_in_an_answer_that_was_lost_fail_at_once_and_with_the_reason() -> None:
+    store = RunStore()
+    resources = await store.add_resources({})
+    async with running(store) as client:
+        client.losses, client.lost_answers = 0, 1
+        await store.enqueue_rollout({"question": "one"}, "train", resources.resources_id)
+        assert await ended(store, 1) == {"one": "failed"}
+        await store.enqueue_rollout({"question": "two"}, "train", resources.resources_id)
+        assert await ended(store, 2) == {"one": "failed", "two": "succeeded"}
+    (lost,) = await store.query_rollouts(status_in=["failed"])
+    assert "was lost" in lost.metadata["lost"]
