@@ -25,7 +25,7 @@ Workflow = Callable[[AgentSession], Awaitable[str]]
 
 
 def system_prompt(task: Task, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the workflow of `settings`, in the language of `settings`."""
+    """Return the system prompt of the workflow of `settings` (the texts are in `prompts/` of each task)."""
     write = task.instructions if settings.agent.workflow == "react" else task.describe
     return write(settings.lang, database, settings)
 

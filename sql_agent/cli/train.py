@@ -15,8 +15,8 @@ from sql_agent.errors import DataError, GpuMemoryError, SqlAgentError
 from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.runs.charts import result_table, stages
-from sql_agent.runs.checkpoints import how_to_go_on, last_checkpoint, last_saved_step
 from sql_agent.runs.console import Ui, print_table
+from sql_agent.runs.find_checkpoints import how_to_go_on, last_checkpoint, last_saved_step
 from sql_agent.runs.report import write_report
 from sql_agent.runs.resume import check_inputs, question_digest
 from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION, run_lines

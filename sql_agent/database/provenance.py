@@ -178,7 +178,7 @@ class _Query:
         return any(self._changes(self._cells(columns, text)) for text in texts)
 
     def counts(self, number: float, columns: Iterable[str]) -> bool:
-        """Return whether the result has `number` because of the evidence's rows and their cells in `columns`."""
+        """Return whether the result shows `number`, and no longer does with other rows or other cells in `columns`."""
         written = written_values(self._sql)
         said = _times_said(self._records, number, written)
         if not said or not _times_said(self._over(self._rows(others=True)) or (), number, written):

@@ -245,7 +245,7 @@ def _change_number(subject: Subject, rng: Random, change: Callable[[str], str | 
 
 
 def _disjoint(subject: Subject) -> list[tuple[str, list[str]]] | None:
-    """Return the names and items of a comparison in which no two names have an item in common."""
+    """Return the names of a comparison with their items, or None if two names share an item."""
     owned = subject.owned
     items = [item for _, of_one in owned or () for item in of_one]
     return owned if len(set(items)) == len(items) else None

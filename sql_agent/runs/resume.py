@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sql_agent.config.settings import Settings, Source, flatten, merge, public_dump, with_absolute_paths
 from sql_agent.errors import ResumeError
-from sql_agent.runs.checkpoints import last_saved_step, local_checkpoints, verify_checkpoint
+from sql_agent.runs.find_checkpoints import last_saved_step, local_checkpoints, verify_checkpoint
 from sql_agent.runs.run_folder import CONFIG, METRICS, ROLLOUTS, VALIDATION, run_lines, run_source
 from sql_agent.runs.run_info import read_sessions
 from sql_agent.schemas import Question

@@ -9,7 +9,7 @@
 | rollouts.jsonl | `RunLog.rollouts`: one line a rollout | the report, `largest_gain` for `ask --run` |
 | sft.jsonl | supervised fine-tuning: one line a step, with its loss | the report |
 | prompt.txt, tool.json | `RunLog.prompt`: the system prompt and the tool's schema | the report, `export` |
-| checkpoints/ | the backend, with the folder names in `checkpoints.py` | `--resume`, `ask`, `evaluate`, `export` |
+| checkpoints/ | the backend, with the folder names in `find_checkpoints.py` | `--resume`, `ask`, `evaluate`, `export` |
 | tracking/ | trackers that write files | programs of the trackers |
 | report.html, comparison.html | `write_report` | browsers |
 

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from sql_agent.config.settings import Settings, public_dump, with_absolute_paths
 from sql_agent.errors import ConfigError
-from sql_agent.runs.checkpoints import last_saved_step
+from sql_agent.runs.find_checkpoints import last_saved_step
 from sql_agent.runs.resume import cut_to_checkpoint
 from sql_agent.runs.run_folder import CONFIG, METRICS, PROMPT, ROLLOUTS, SFT, TOOL, UNTRAINED, VALIDATION, run_lines
 from sql_agent.system.files import naming, timestamped_folder, write_text

@@ -24,8 +24,8 @@ from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.scheduler import RolloutScheduler, describe_stall, named_store_errors
 from sql_agent.rollouts.store import RunStore
-from sql_agent.runs.checkpoints import how_to_go_on
 from sql_agent.runs.console import Ui
+from sql_agent.runs.find_checkpoints import how_to_go_on
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.system.files import named_disk_errors

@@ -15,7 +15,7 @@ _SAVE_S = {"verl": 8.0, "local": 2.0}
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured run: the medians of a step's seconds, for `rollouts` and for the rest."""
+    """A measured run: the median seconds of a step for its `rollouts` rollouts and for the update."""
 
     backend: str
     workflow: str

@@ -58,7 +58,7 @@ def written_values(sql: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def written_texts(sql: str) -> tuple[str, ...]:
-    """Return the literals of `sql` outside of comparisons, including those in aggregates."""
+    """Return the literals that `sql` compares with nothing; a literal inside an aggregate counts too."""
     return tuple(literal.name for literal in _literals(sql) if literal.find_ancestor(*_COMPARISONS) is None)
 
 

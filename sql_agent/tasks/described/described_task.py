@@ -46,7 +46,7 @@ def described_task(path: Path) -> Task:
             say(f"Made {sum(map(len, made.values()))} questions about the database in {folder}")
 
     def instructions(_lang: Lang, opened: Database, _settings: Settings) -> str:
-        return _prompt("agent", description, opened)
+        return _prompt("system", description, opened)
 
     def describe(_lang: Lang, opened: Database, _settings: Settings) -> str:
         return _prompt("describe", description, opened)

@@ -138,7 +138,7 @@ class Drafting:
         rows: Iterable[Key] = (),
         conditions: tuple[Condition, ...] = (),
     ) -> Draft:
-        """Return a question for a number; the rows that are `counted` are its evidence if they are few."""
+        """Return a question whose answer is `number`; up to MOST_COUNTED cells `counted` (row, column) are evidence."""
         few = 0 < len(counted) <= MOST_COUNTED
         cells = tuple(item for row, column in counted for item in row.evidence(column)) if few else ()
         keys = frozenset({*rows, *(row.key for row, _ in counted if few)})

@@ -59,7 +59,7 @@ def describe(_lang: Lang, database: Database, settings: Settings) -> str:
 def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
     """Return the system prompt of the workflow react: the same, and how to answer."""
     return with_tables(
-        prompt_file(__file__, "conventions.txt") + prompt_file(__file__, "react.txt"), database, settings
+        prompt_file(__file__, "conventions.txt") + prompt_file(__file__, "system.txt"), database, settings
     )
 
 

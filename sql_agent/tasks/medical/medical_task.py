@@ -137,7 +137,7 @@ def named_database(_settings: Settings, name: str) -> Path:
 
 def instructions(lang: Lang, database: Database, _settings: Settings) -> str:
     """Return the system prompt of the workflow react: how to search and answer, and the tables."""
-    return _with_tables(f"agent.{lang}.txt", lang, database)
+    return _with_tables(f"system.{lang}.txt", lang, database)
 
 
 def describe(lang: Lang, database: Database, _settings: Settings) -> str:

@@ -93,7 +93,7 @@ def describe(_lang: Lang, database: Database, settings: Settings) -> str:
 
 def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
     """Return the system prompt of the workflow react: the tables, and how to answer."""
-    return with_tables(prompt_file(__file__, "react.txt"), database, settings)
+    return with_tables(prompt_file(__file__, "system.txt"), database, settings)
 
 
 def prepare(settings: Settings, say: Callable[[str], None]) -> None:

@@ -22,7 +22,8 @@ from safetensors import SafetensorError
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
-from sql_agent.runs.checkpoints import (
+from sql_agent.runs.console import Ui
+from sql_agent.runs.find_checkpoints import (
     ADAPTERS,
     digests,
     how_to_go_on,
@@ -30,7 +31,6 @@ from sql_agent.runs.checkpoints import (
     local_checkpoint,
     local_checkpoints,
 )
-from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import SFT
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
