@@ -101,7 +101,7 @@ class ConcurrentRunner:
             self._answer_lost = True
             # Not a warning, because the store may stop before the runners.
             logger.info("the store gave no rollouts: %r", error)
-            if isinstance(error, ValueError) or _is_refused(error):
+            if isinstance(error, ValueError) or is_refusal(error):
                 self._refusal.begin(f"gives a runner no rollouts: {type(error).__name__}: {error}; it is asked again")
             return []
         self._refusal.end()
@@ -141,7 +141,7 @@ class ConcurrentRunner:
             # Not a warning, because the store may stop before the runners.
             logger.info("the store did not take the end of rollout %s: %r", rollout.rollout_id, error)
             # A store that refuses has lost the rollout, or its record: the rollout runs into its time-out.
-            return _is_refused(error)
+            return is_refusal(error)
         return True
 
     async def _resources_of(self, resources_id: str) -> Any:
@@ -151,10 +151,6 @@ class ConcurrentRunner:
                 raise ConnectionError(f"the store has no resources {resources_id}, or does not answer")
             self._resources[resources_id] = found.resources
         return self._resources[resources_id]
-
-
-def _is_refused(error: Exception) -> bool:
-    return isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status)
 
 
 class Heartbeat:

@@ -251,7 +251,7 @@ def named_store_errors() -> Iterator[None]:
 
 
 def _store_lost(error: Exception) -> StoreLostError:
-    if isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status):
+    if is_refusal(error):
         return StoreLostError(
             f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}",
             hint="read the output of the store and start a new one: this one may contain data that it cannot send",

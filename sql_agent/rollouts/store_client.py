@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import agentlightning as agl
 import aiohttp
@@ -34,11 +34,7 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None
     ) -> Sequence[agl.AttemptedRollout]:
-        """Take up to `limit` queued rollouts for the runner `worker_id`.
-
-        Raises one of STORE_ERRORS without an answer, and ValueError for an unreadable one; the base class returns no
-        rollouts then.
-        """
+        """Take queued rollouts. Raises STORE_ERRORS or ValueError where the base class would return no rollouts."""
         if not limit:
             return []
         session = await self._get_session()
@@ -48,9 +44,9 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
             return [agl.AttemptedRollout.model_validate(rollout) for rollout in await response.json()]
 
 
-def is_refusal(status: int) -> bool:
-    """Return whether the store would answer a repeated request with the same HTTP error `status`."""
-    return status >= 400 and status not in _AWAY
+def is_refusal(error: Exception) -> TypeGuard[aiohttp.ClientResponseError]:
+    """Return whether `error` is an HTTP error with which the store would answer a repeated request too."""
+    return isinstance(error, aiohttp.ClientResponseError) and error.status >= 400 and error.status not in _AWAY
 
 
 async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[[agl.Rollout, str], bool]) -> int:
