@@ -56,9 +56,10 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_intermixed_args()
     limit_to(arguments.cores)
+    files = question_files(arguments.out, arguments.overrides)
     outcomes = []
     for seed in arguments.seeds:
-        outcomes.append(trained(seed, arguments.out, arguments.overrides))
+        outcomes.append(trained(seed, arguments.out, files, arguments.overrides))
         (arguments.out / "result.json").write_text(json.dumps([asdict(o) for o in outcomes], indent=2))
     print("| seed | questions | before | after | became right | became wrong | McNemar p | training | with start |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
@@ -75,16 +76,12 @@ def limit_to(cores: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
 
 
-def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
-    """Train with `seed` as run `seed-SEED` under `out`, and compare its validations."""
+def trained(seed: int, out: Path, files: tuple[Path, Path], overrides: Sequence[str]) -> Outcome:
+    """Train with `seed` as run `seed-SEED` under `out` on the `files` of `question_files`; compare its validations."""
     fixed = [f"--config={LAPTOP}", "--backend=local", f"seed={seed}", f"runs_dir={out}", f"run_name=seed-{seed}"]
-    train, val = question_files(out, overrides)
-    asked = [
-        f"data.val_questions={QUESTIONS}",
-        "data.natural_questions=0",
-        f"data.train_file={train}",
-        f"data.val_file={val}",
-    ]
+    train, val = files
+    asked = [f"data.val_questions={QUESTIONS}", "data.natural_questions=0"]
+    asked += [f"data.train_file={train}", f"data.val_file={val}"]
     started = time.monotonic()
     subprocess.run([sys.executable, str(TRAIN), *fixed, *asked, *overrides], check=True)
     total_s = time.monotonic() - started

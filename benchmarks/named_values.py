@@ -24,7 +24,7 @@ from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import load_task
 
-_SHOWN = re.compile(r" (=|LIKE) '((?:[^']|'')*)'")
+_SHOWN = re.compile(r" (?:=|LIKE) '((?:[^']|'')*)'")
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
             started = time.perf_counter()
             line = task.question_text(question, database).removeprefix(question.question)
             times.append(1e3 * (time.perf_counter() - started))
-            shown = [value.replace("''", "'").strip("%") for _, value in _SHOWN.findall(line)]
+            shown = [value.replace("''", "'").strip("%") for value in _SHOWN.findall(line)]
             texts = dict(_texts(question))
             for text, operator in texts.items():
                 (names if operator == "=" else searched).append(_found(text, shown))

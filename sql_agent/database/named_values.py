@@ -138,12 +138,13 @@ class ValueIndex:
                 yield NamedValue(columns=columns, operator="LIKE", value=pattern)
 
     def _begun(self, part: str) -> Sequence[Name]:
-        """Return the rows whose name begins with the part."""
+        """Return the rows whose name begins with the part, or the few with the part behind their beginning."""
         if len(part) < _MIN_PART_CHARS or not part[-1].isalnum():
             return ()
         first, last = bisect_left(self._keys, part), bisect_right(self._keys, part + chr(sys.maxunicode))
         begun = [key for key in self._keys[first:last] if is_word(key, 0, len(part))] or self._in_few(part)
-        return list(dict.fromkeys(row for key in begun for row in self._names.rows(key)))
+        rows = dict.fromkeys(row for key in begun for row in self._names.rows(key))
+        return [row for row in rows if part in row.text.lower()]  # LIKE searches no alias
 
     def _in_few(self, part: str) -> list[str]:
         """Return the names that have the part behind their beginning, or none if there are more than `_FEW`."""
@@ -178,12 +179,13 @@ class ValueIndex:
             found: Counter[str] = Counter()
             listed = [[item for item in _SEPARATOR.split(cell) if item] for cell in cells.split(BETWEEN)]
             for items in listed:
-                found.update(comparable(item) for item in items if len(item) <= _MAX_ITEM_CHARS)
+                found.update(item for item in items if len(item) <= _MAX_ITEM_CHARS)
             if sum(len(items) == 1 for items in listed) >= _SINGLE_SHARE * len(listed):
-                parts = {comparable(item) for items in listed if len(items) > 1 for item in items}
+                parts = {item for items in listed if len(items) > 1 for item in items}
                 self._single[number] = frozenset(found.keys() - parts)
             for item, count in found.items():
-                if len(counts) < _MAX_ITEMS or item in counts:
+                # LIKE finds only what a cell writes, so an item that `comparable` changes cannot be shown.
+                if comparable(item) == item and (len(counts) < _MAX_ITEMS or item in counts):
                     counts.setdefault(item, {})[number] = count
         kept: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for equal tuples
         ordered = ((item, tuple(sorted(of, key=lambda number: -of[number]))) for item, of in counts.items())

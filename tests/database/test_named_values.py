@@ -26,7 +26,7 @@ DRUGS = [
     ("注射用牛肺表面活性剂", "呼吸窘迫", "white", "1"),
     ("盆炎净颗粒(无糖型)", "腹胀", "brown", "6"),
     ("盆炎净颗粒", "腹胀", "brown", "7"),
-    ("氯喹那多—普罗雌烯阴道片", "阴道炎", "white", "5"),
+    ("氯喹那多—普罗雌烯阴道片", "阴道炎；beta–blocker", "white", "5"),
     *((f"药{number}号丸", "咳嗽", "red", "12") for number in range(40)),
 ]
 ILLNESSES = [("牙痛", "牙龈肿胀；失眠"), ("精索静脉曲张", "坠胀"), ("Gout", "pain")]
@@ -81,7 +81,16 @@ def test_a_name_is_misspelt_only_where_the_text_has_no_other_name(database: Data
 
 
 def test_a_condition_runs_as_it_is_written(database: Database) -> None:
-    for question in ("失眠怎么回事", "Which drugs are red?", "牙痛吃什么", "芬必得"):
+    questions = (
+        "失眠怎么回事",
+        "Which drugs are red?",
+        "牙痛吃什么",
+        "芬必得",
+        "芬必",
+        "氯喹那多-普罗",
+        "beta-blocker",
+    )
+    for question in questions:
         for value in database.named_values(question):
             for table, column in value.columns:
                 literal = value.value.replace("'", "''")
