@@ -1,10 +1,13 @@
 """Make a folder in Spider's form with questions that no human wrote, to train on: zero_human.py SPIDER OUT
 
 For each of five databases, `sql-agent init` describes it and `sql-agent data questions` makes questions. A question is
-left out if its statement does not answer it alone: yes or no, two rows compared, any three of many, and unanswerable
-ones, as is one that a human asked, word for word. OUT gets them as train_spider.json, and the human questions about the same databases as dev.json. Then:
+left out if its statement does not answer it alone (yes or no, two rows compared, any three of many, unanswerable), or
+if a human asked it, word for word. OUT gets them as train_spider.json, and the human questions about the same databases
+as dev.json. Then:
 
-    sql-agent evaluate --task spider --data-dir OUT --workflow check-rewrite agent.max_turns=3 agent.max_tokens=256 MODEL
+    sql-agent evaluate --task spider --data-dir OUT --workflow check-rewrite MODEL \\
+        agent.max_turns=3 agent.max_tokens=256 database.max_rows=10 database.max_chars=1000 \\
+        spider.val_databases=0 data.val_file=OUT/dev.json
     sql-agent train --task spider --data-dir OUT --backend verl --model MODEL \\
         spider.val_databases=0 data.val_file=OUT/dev.json
 """
