@@ -21,6 +21,7 @@ _MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
 _WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
 _FROM = re.compile(rf"{_QUOTED}|\b(?:from|join)\s+(?P<table>[A-Za-z_]\w*)", re.IGNORECASE)
+_TESTED = re.compile(rf"{_QUOTED}|\b(?P<column>[A-Za-z_]\w*)(?=\s*(?:=|LIKE)\s*')", re.IGNORECASE)
 _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-z_]\w*)")
 
 
@@ -230,6 +231,20 @@ def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
     return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
 
 
+def _tested_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
+    """Return `sql` with a column that is compared with a text replaced by a column of a table that `sql` does not read.
+
+    The hint for the error then has the statement that searches the text in a column of the right table.
+    """
+    chosen = _one_of([match for match in _TESTED.finditer(sql) if match["column"]], number)
+    read = {fold(match["table"]) for match in _with_table(_FROM, sql)}
+    known = {fold(column) for table, columns in schema.tables if fold(table) in read for column in columns}
+    others = [column for _, columns in schema.tables for column in columns if fold(column) not in known]
+    if chosen is None or not others:
+        return None
+    return sql[: chosen.start()] + others[number % len(others)] + sql[chosen.end() :]
+
+
 def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
     """Return `sql` with a closing brace at the end, a typical error of models trained on JSON tool calls."""
     return f"{sql}}}"
@@ -240,6 +255,7 @@ _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
     _invented_column,
     _other_table,
     _no_table,
+    _tested_elsewhere,
     _stray_brace,
 )
 

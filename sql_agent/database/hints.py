@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -90,6 +91,25 @@ class Hints:
         if missing := self._fitted(tree, self._after_missing_names(tree)):
             return missing
         return self._fitted(tree, self._after_empty_columns(tree, answer)) if _has_empty_columns(answer) else None
+
+    def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
+        """Return `remark` and statements that search each text in a column of the table in place of one that it lacks.
+
+        For a condition such as `cause LIKE '%fever%'` on a table without `cause`.
+        """
+        table = only_table(tree, self._schema)
+        known = set(map(fold, self._schema.columns.get(table or "", ())))
+        name = self._name_columns.get(table or "")
+        parts = conditions(tree, self._schema, self._dialect)
+        texts = [
+            replace(text, table=table, column=name and fold(name))
+            for text in (text for part in parts for text in part.texts)
+            if (column := text.node.find(exp.Column)) is not None and fold(column.name) not in known
+        ][:MAX_TEXTS]
+        places = [(text, place) for text in texts for place in _whole(self._names.exact(text.text), text)]
+        places += [(text, place) for text in texts for place in self._places(text, tree)]
+        variants = [self._variants.searched_at(tree, text, at) for text, at in places if at.table == table]
+        return self._fitted(tree, [*filter(None, [remark]), *variants])
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str]) -> str | None:
         """Return the remarks and the statements that find rows, one a line; None without any."""

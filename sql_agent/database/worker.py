@@ -27,19 +27,17 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.reduction import recv_handle
 from typing import IO, Any, NamedTuple, NoReturn
 
-from sqlglot import exp
-
 from sql_agent.database.answers import refusal
 from sql_agent.database.cell_texts import CellTexts, read_texts
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.deadline import Deadline, OutOfTime
-from sql_agent.database.guard import check
+from sql_agent.database.guard import check, clean, parse
 from sql_agent.database.hints import Hints, is_wanted
 from sql_agent.database.name_index import NameIndex, read_names
 from sql_agent.database.named_values import ValueIndex
@@ -198,11 +196,11 @@ class _Session:
     def _answer(self, request: dict[str, Any]) -> QueryAnswer:
         sql, changes = request["sql"], [Change(**change) for change in request["changes"]]
         self._due = request["due"]
-        deadline = Deadline(self._due, self._turns)
+        deadline, failed = Deadline(self._due, self._turns), None
         try:
             result = self._connect().run(sql, changes, deadline)
         except QueryError as error:
-            return refusal(error.kind, error.message, error.hint)
+            failed = error
         except MemoryError:
             return refusal("too_complex", "out of memory", "write a shorter statement")
         except Exception as error:
@@ -210,6 +208,11 @@ class _Session:
             return refusal("failed", message, "write it in another way")
         finally:
             deadline.end_turn()
+        if failed is not None:
+            hint = failed.hint
+            if failed.kind == "unknown_column" and self._opened.hinted and not changes:
+                hint = self._hint(lambda: self._after_unknown_column(sql, hint), deadline) or hint
+            return refusal(failed.kind, failed.message, hint)
         answer = QueryAnswer(
             status="ok",
             columns=result.columns,
@@ -220,13 +223,18 @@ class _Session:
         )
         if changes or result.tree is None or not self._opened.hinted or not is_wanted(sql, answer):
             return answer
-        return answer.model_copy(update={"hint": self._hint(result.tree, answer, deadline)})
+        tree = result.tree
+        return answer.model_copy(update={"hint": self._hint(lambda: self._hints.hint(tree, answer), deadline)})
 
-    def _hint(self, tree: exp.Query, answer: QueryAnswer, deadline: Deadline) -> str | None:
+    def _after_unknown_column(self, sql: str, remark: str | None) -> str | None:
+        dialect = self._opened.engine.dialect
+        return self._hints.after_unknown_column(parse(clean(sql, dialect), dialect), remark)
+
+    def _hint(self, write: Callable[[], str | None], deadline: Deadline) -> str | None:
         """Return the hint; None if there is none, no time is left for it, or writing it fails."""
         try:
             with deadline.enforced():
-                return self._hints.hint(tree, answer)
+                return write()
         except OutOfTime:
             if self._connection is not None:  # the interrupted connection may be unusable
                 self._connection.close()

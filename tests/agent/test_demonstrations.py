@@ -40,6 +40,13 @@ def test_demonstrations_of_the_tool_go_on_after_an_error(tmp_path: Path) -> None
     )
 
 
+def test_a_text_that_was_tested_in_a_column_of_another_table_is_searched_as_the_hint_says(tmp_path: Path) -> None:
+    (shown,) = demonstrated(tmp_path, FORM, numbers=(1 + 6 * 3 * 2,), max_turns=4)
+    wrong, right, _ = shown.turns
+    assert not wrong.is_trained and "FROM drugs_info" in wrong.text and "med_name" not in wrong.text
+    assert f"\\ntry: {FORM}" in wrong.reaction and right.text == FORM
+
+
 def test_demonstrations_of_the_tool_go_on_after_a_statement_that_was_made_twice(tmp_path: Path) -> None:
     missed = FORM.replace("Drug 1", "Drugg 1")
     (repeated,) = demonstrated(tmp_path, missed, FORM, numbers=(7,), max_turns=5)

@@ -399,6 +399,29 @@ def test_an_unknown_column_is_answered_from_the_tables_that_the_statement_reads(
 
 
 @pytest.mark.parametrize(
+    ("condition", "meant"),
+    [
+        ("treatment LIKE '%fever%'", "indication LIKE '%fever%'"),
+        ("disease_name = 'Ibuprofen'", "med_name = 'Ibuprofen'"),
+        ("disease_name LIKE '%profen%'", "med_name LIKE '%profen%'"),
+        ("cause LIKE '%fever%' AND storage LIKE '%cool%'", "indication LIKE '%fever%' AND storage LIKE '%cool%'"),
+    ],
+)
+def test_a_text_tested_in_a_column_that_the_table_lacks_is_searched_in_one_that_has_it(
+    database: Database, condition: str, meant: str
+) -> None:
+    select = "SELECT med_name FROM drugs_info WHERE"
+    assert suggested(database, f"{select} {condition}")[0] == f"{select} {meant}"
+    text = hint(database, f"{select} {condition}")
+    assert text is not None and "is a column of disease\n" in text and len(text) <= MAX_HINT_CHARS
+
+
+def test_an_unknown_column_stays_an_error_where_no_column_has_the_text(database: Database) -> None:
+    text = hint(database, "SELECT med_name FROM drugs_info WHERE treatment LIKE '%nowhere%'")
+    assert text == "treatment is a column of disease"
+
+
+@pytest.mark.parametrize(
     "sql",
     [
         "SELECT * FROM drugs_info WHERE id = 999",
