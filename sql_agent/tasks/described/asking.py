@@ -24,7 +24,9 @@ from sql_agent.tasks.described.detours import Detours, Route, finds_nothing
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.statement import Comparison, Statement
+from sql_agent.tasks.described.words import filled, half
 
+_ASIDE_SHARE = 0.35  # of the questions that come with words beside them; most people tell why they ask
 _NAME_SHARE = 0.25  # of the questions about one row that name it in other words
 _PART_SHARE = 0.4  # of those: how many search a part of the name at once, where that finds the row
 _SAID_SHARE = 0.5  # of the searches that use an everyday word, where there is one
@@ -68,17 +70,36 @@ class Asker:
             return None
         draft = found
         said, route = self._said(draft) if not self._plain else ({}, None)
-        text = draft.wording.say(self._chosen, held_out=held_out, **said)
+        aside = self._aside(draft)
+        text = self._with_aside(draft.wording.say(self._chosen, held_out=held_out, **said), aside, held_out=held_out)
         if text in self._texts or _STUTTER.search(text) or self._names_a_row(draft):
             return None
         if not said and not self._plain:
-            route = self._detours.around(draft, text)
+            route = self._detours.around(draft, text, aside)
             if route is None and self._chosen.random() < _BOTH_SHARE:
                 draft = self._detours.two_columns(draft)
-        question = self._checked(draft, route or self._detours.direct(draft), text, number)
+        route = route or self._detours.direct(draft)
+        if draft.task_type == "unanswerable" and draft.subject is not None and not self._plain:
+            route = self._detours.looking_again(route)
+        question = self._checked(draft, route, text, number)
         if question is not None:
             self._texts.add(text)
         return question
+
+    def _aside(self, draft: Draft) -> Condition | None:
+        """Return a condition on the draft's table whose value is in no fact, for a share of the drafts; else None."""
+        if self._plain or self._chosen.random() >= _ASIDE_SHARE:
+            return None
+        conditions = [each for each in self._catalog.conditions(draft.statement.table) if each.phrase == "list"]
+        found = self._chosen.choice(conditions) if conditions else None
+        return found if found and not any(found.value in fact for fact in draft.facts) else None
+
+    def _with_aside(self, text: str, aside: Condition | None, *, held_out: bool) -> str:
+        """Return the question with what people say beside it, which often names the value of `aside`."""
+        if aside is None or aside.value in text:
+            return text
+        way = self._chosen.choice(half(self._catalog.words["asides"], held_out=held_out))
+        return filled(way, question=text, value=aside.value)
 
     def _names_a_row(self, draft: Draft) -> bool:
         """Return whether a question about an unknown name uses another name of a row, such as 胆石症 of 胆结石."""

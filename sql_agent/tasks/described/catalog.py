@@ -22,7 +22,7 @@ from sql_agent.tasks.described.statement import Comparison
 from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.described.words import is_verb, wordings
 
-_LONGEST_ANSWER = 250  # characters of a whole cell
+LONGEST_ANSWER = 250  # characters of a whole cell
 # A word of a text: of letters, or a short Chinese clause between marks.
 _WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
 _SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
@@ -32,7 +32,7 @@ _MOST_SEARCHED = 60  # words or items of a column that are searched for, and aga
 _PROSE_CHARS = 20  # a shorter text is a value of its own, such as an address
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
 _MOST_WITH_WORD = 12  # rows with a word of a text that is searched for
-_COMMON = frozenset({"about", "after", "their", "there", "these", "which", "where", "while", "would", "other", "being"})
+COMMON = frozenset({"about", "after", "their", "there", "these", "which", "where", "while", "would", "other", "being"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +125,7 @@ class Catalog:
     def is_known(self, text: str) -> bool:
         """Return whether a cell of a described column contains a text."""
         part = fold(text)
-        columns = ((table, name) for table, described in self.description.tables.items() for name in described.columns)
-        return any(part in self._joined(*column)[0] for column in columns)
+        return any(part in cells for cells in self.texts())
 
     def names_in(self, text: str) -> set[str]:
         """Return the names of rows that a text contains."""
@@ -143,12 +142,16 @@ class Catalog:
             return [self.words["yes" if is_true(cell) else "no"]]
         text = str(cell).strip()
         if kind.kind in {"list", "text"}:
-            pieces = (part for piece in self._parts(text, kind) for part in _SENTENCE_END.split(piece))
-            parts = (part.strip().rstrip(".").strip() for part in pieces)
-            return list(dict.fromkeys(filter(None, parts))) if len(text) <= _LONGEST_ANSWER else []
+            return self.sentences(row, column) if len(text) <= LONGEST_ANSWER else []
         fits = len(text) <= LONGEST and not re.search(r"[;；:：\n\r]", text)
         is_time = DATE.fullmatch(text) is not None
         return [text] if fits or is_time else []
+
+    def sentences(self, row: Row, column: str) -> list[str]:
+        """Return the distinct sentences of a text, or of the items of a list."""
+        pieces = self._parts(str(row.values[column] or ""), self.column(row.table, column))
+        parts = (part.strip().rstrip(".").strip() for piece in pieces for part in _SENTENCE_END.split(piece))
+        return list(dict.fromkeys(filter(None, parts)))
 
     def items(self, row: Row, column: str) -> list[str]:
         """Return the distinct items of a list; [] where an item is too long or splits again."""
@@ -178,7 +181,7 @@ class Catalog:
         """Return the items of a cell that belong to a part; [] where this is not clear, or where these are all."""
         items = self.raw_items(row.values[column], self.column(row.table, column))
         if part.label:
-            return _labelled(items, part.label)
+            return labelled(items, part.label)
         inside = [item for item in items if any(word in fold(item) for word in part.words)]
         others = [item for item in items if item not in inside]
         unclear = any(word in fold(item) for item in others for word in part.unclear)
@@ -262,6 +265,12 @@ class Catalog:
         return {item: frozenset(found) for item, found in places.items()}
 
     @cache  # noqa: B019
+    def texts(self) -> list[str]:
+        """Return the cells of each described column as one text in lower case, parted by NUL."""
+        tables = self.description.tables.items()
+        return [self._joined(table, name)[0] for table, described in tables for name in described.columns]
+
+    @cache  # noqa: B019
     def _joined(self, table: str, column: str) -> tuple[str, list[int], frozenset[int]]:
         """Return the cells of a column as one text, where each begins, and the places of those that are not NULL."""
         cells = self.database.tables[table].cells(column)
@@ -319,7 +328,7 @@ class Catalog:
             test = Comparison(column, "LIKE", word)
             # No longer word has an English one inside; a Chinese clause may be a part of another.
             if (
-                word not in _COMMON
+                word not in COMMON
                 and self.says(word)
                 and (not word.isascii() or len(self.matching(table, test)) == having[word])
             ):
@@ -341,7 +350,7 @@ def _are_short(cells: Sequence[Cell]) -> bool:
     )
 
 
-def _labelled(items: Sequence[str], label: str) -> list[str]:
+def labelled(items: Sequence[str], label: str) -> list[str]:
     """Return the items after a label inside a list: "b", "c" of "x: a; label: b; c"."""
     starts = [place for place, item in enumerate(items) if item.startswith(label)]
     if len(starts) != 1:

@@ -42,24 +42,30 @@ class Detours:
         """Return the route without a detour."""
         return Route(tuple(each.sql(self._catalog.database) for each in draft.statements), draft.expected)
 
-    def around(self, draft: Draft, text: str) -> Route | None:
-        """Return a route with a first statement that fails, for a question with this text; often None."""
+    def around(self, draft: Draft, text: str, aside: Condition | None) -> Route | None:
+        """Return a route with a first statement that fails, for a question with this text; often None.
+
+        `aside` is a condition whose value the text may name beside the question.
+        """
         if len(draft.statements) > 1 or draft.statement.joins or self._chosen.random() >= SHARE:
             return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []
+        searched = [each for each in draft.conditions if each.phrase in {"list", "text"}]
         if (row := draft.subject) is not None and draft.task_type in _ONE_CELL:
             ways = [
-                lambda: self._empty_column(draft, row),
+                *[lambda: self._empty_column(draft, row)] * 2,
                 lambda: self._other_table(row),
-                lambda: self._words_beside(draft, Comparison(row.name_column, "=", row.name), text),
+                lambda: self._words_beside(draft, Comparison(row.name_column, "=", row.values[row.name_column]), text),
             ]
-        elif len(draft.conditions) == 1 and draft.conditions[0].phrase in {"list", "text"}:
-            condition = draft.conditions[0]
+        elif searched:
+            condition = self._chosen.choice(searched)
             ways = [
                 lambda: self._as_a_name(draft, condition),
                 lambda: self._other_column(draft, condition),
                 lambda: self._words_beside(draft, Comparison(condition.column, "LIKE", condition.value), text),
             ]
+            if aside is not None and aside.value in text:
+                ways.append(lambda: (_with_aside(draft, aside), condition.value))
         self._chosen.shuffle(ways)
         found = filter(None, (way() for way in ways))
         return next((route for each in found if (route := self.after(draft, *each)) is not None), None)
@@ -80,6 +86,17 @@ class Detours:
             if found.error is None and _contain(found.records, draft.expected):
                 return Route((sql, suggested), found.records)
         return Route((sql, *direct.statements), draft.expected) if needed in (answer.hint or "") else None
+
+    def looking_again(self, route: Route) -> Route:
+        """Return the route with the statement that the hint says to try after the last one, if that finds nothing.
+
+        Before a question is refused because of an empty cell, the other cells of the row are read.
+        """
+        answer = self._query(route.statements[-1])
+        suggestions = suggested_statements(answer.hint) if finds_nothing(answer) else ()
+        if not suggestions:
+            return route
+        return Route((*route.statements, suggestions[0]), self._query(suggestions[0]).records)
 
     def two_columns(self, draft: Draft) -> Draft:
         """Return a draft that reads a column that is taken for the right one as well; the same draft without one."""
@@ -116,14 +133,14 @@ class Detours:
         name = self._catalog.table(draft.statement.table).name
         if name is None or name == condition.column:
             return None
-        return replace(draft.statement, where=(Comparison(name, "=", condition.value),)), condition.column
+        return _with_test(draft, condition.tests[0], Comparison(name, "=", condition.value)), condition.column
 
     def _other_column(self, draft: Draft, condition: Condition) -> tuple[Statement, str] | None:
         near = self._catalog.column(draft.statement.table, condition.column).near
         if not near:
             return None
-        where = (Comparison(self._chosen.choice(near), "LIKE", condition.value),)
-        return replace(draft.statement, where=where), condition.column
+        elsewhere = Comparison(self._chosen.choice(near), "LIKE", condition.value)
+        return _with_test(draft, condition.tests[0], elsewhere), condition.column
 
     def _words_beside(self, draft: Draft, test: Comparison, text: str) -> tuple[Statement, str] | None:
         """Return the statement whose test has words that are beside its value in a text, or None."""
@@ -133,7 +150,17 @@ class Detours:
         longer = [each for each in map(str.strip, beside) if each != value]
         if not longer:
             return None
-        return replace(draft.statement, where=(replace(test, value=self._chosen.choice(longer)),)), value
+        return _with_test(draft, test, replace(test, value=self._chosen.choice(longer))), value
+
+
+def _with_test(draft: Draft, test: Comparison, other: Comparison) -> Statement:
+    """Return the statement of `draft` with `other` in place of `test`; its other tests stay."""
+    return replace(draft.statement, where=tuple(other if each == test else each for each in draft.statement.where))
+
+
+def _with_aside(draft: Draft, aside: Condition) -> Statement:
+    """Return the statement of `draft` with what is said beside the question as a further condition."""
+    return replace(draft.statement, where=(*draft.statement.where, *aside.tests))
 
 
 def finds_nothing(answer: QueryAnswer) -> bool:

@@ -11,12 +11,14 @@ from sql_agent.schemas import Cell
 from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.description import Claim, Column
 from sql_agent.tasks.described.drafts import Draft, Drafting
+from sql_agent.tasks.described.passages import Passages
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
 
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # The sentence for each condition of which a question asks whether it is met.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
+_PASSAGE_SHARE = 0.75  # of the questions about a part of several sentences
 _PARTS_SHARE = 0.7  # of the questions about a list with described parts
 _CLAIMS_SHARE = 0.35  # of the yes-no questions about a table with claims
 _MOST_SHOWN = 1500  # characters of a whole row
@@ -26,6 +28,10 @@ _TRIES = 5  # rows of which a word is taken that another row does not have
 class RowQuestions(Drafting):
     """Yields drafts about named rows, in random order."""
 
+    @cached_property
+    def _passages(self) -> Passages:
+        return Passages(self._catalog, self._chosen)
+
     def lookup(self) -> Iterator[Draft]:
         """Yield questions for one column of a named row."""
         for row, name, column in self._cells():
@@ -33,11 +39,17 @@ class RowQuestions(Drafting):
                 yield self._about_row("lookup", self._asked(column, self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
-        """Yield questions for some items of a list, for their number, and for those of a kind."""
-        for row, name, column in self._cells("list"):
+        """Yield questions for what a cell says of a word, some items of a list, their number, and those of a kind."""
+        for row, name, column in self._cells("list", "text"):
             items = self._catalog.items(row, name)
             slots = self._slots(column, name=self._name(row))
-            if column.parts and self._chosen.random() < _PARTS_SHARE:
+            is_wanted = self._chosen.random() < _PASSAGE_SHARE
+            if is_wanted and (said := self._passages.one_of(row, name)) is not None:
+                word, inside = said
+                yield self._about_row("part", self._sentence("passage", **slots, value=word), row, [name], inside)
+            elif column.kind == "text":
+                continue
+            elif column.parts and self._chosen.random() < _PARTS_SHARE:
                 part = self._chosen.choice(list(column.parts.values()))
                 if inside := self._catalog.part(row, name, part):
                     yield self._about_row("part", self._say(part.ask, **slots), row, [name], inside)

@@ -50,7 +50,7 @@ def test_the_wordings_of_test_are_in_no_other_split(sample: tuple[Path, Made]) -
     columns = [column for table in description(lang).tables.values() for column in table.columns.values()]
     held_out = [text for column in columns for text in half(column.ask, held_out=True) if len(column.ask) > 4]
     kept = "\n".join(text for column in columns for text in half(column.ask, held_out=False))
-    parts = {max(text.split("{name}"), key=len) for text in held_out}
+    parts = {max(text.split("{name}"), key=len).strip() for text in held_out}
     own = [part for part in parts if len(part) > 8 and part not in kept]
     lookups = {split: [q.question for q in made[split] if q.task_type == "lookup"] for split in made}
     texts = {split: "\n".join(asked) for split, asked in lookups.items()}

@@ -1,0 +1,190 @@
+"""What people's questions are like: they ask for a part of a text, tell other things beside it, and miss at first."""
+
+from __future__ import annotations
+
+import random
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sql_agent.config.settings import load_settings
+from sql_agent.database import Database
+from sql_agent.database.hints import suggested_statements
+from sql_agent.schemas import Question
+from sql_agent.tasks.described.catalog import Catalog
+from sql_agent.tasks.described.described_task import described_task
+from sql_agent.tasks.described.description import read_description
+from sql_agent.tasks.described.generate import make_question_files
+from sql_agent.tasks.described.passages import Passages
+from sql_agent.tasks.described.table_rows import read_database
+from sql_agent.tasks.described.words import half, wordings
+
+_BIRDS = """\
+lang = "en"
+database = "birds.db"
+[tables.bird]
+label = "bird"
+plural = "birds"
+name = "bird"
+[tables.bird.columns.bird]
+kind = "name"
+label = "name"
+[tables.bird.columns.food]
+kind = "list"
+label = "food"
+separator = "; "
+near = ["places"]
+ask = ["What does {name} eat?"]
+find = ["Which birds eat {value}?"]
+has = ["eat {value}"]
+[tables.bird.columns.places]
+kind = "list"
+label = "place"
+plural = "places"
+separator = "; "
+near = ["food"]
+ask = ["Where does {name} live?"]
+find = ["Which birds live in {value}?"]
+has = ["live in {value}"]
+[tables.bird.columns.notes]
+kind = "text"
+label = "note"
+plural = "notes"
+near = ["food", "places"]
+ask = ["What is noted of {name}?"]
+"""
+_FOOD = re.findall(
+    r"\w+",
+    "worms seeds berries midges minnows acorns beetles spiders carrion nectar snails plankton grass roots shrimps ants "
+    "moths frogs lizards voles eels mussels crabs buds",
+)
+_PLACES = re.findall(
+    r"\w+",
+    "marshes moorland gardens cliffs orchards reedbeds islands meadows quarries towns heaths estuaries lakes dunes "
+    "hedges parks ditches deserts forests steppes canals farms fjords lagoons",
+)
+_NOTES = (
+    "It sings before dawn, often from a chimney",
+    "It migrates across the desert in autumn",
+    "A ringed female reached eleven years",
+    "The nest is lined with feathers",
+    "Magpies take many of the eggs",
+    "In severe winters whole flocks starve",
+    "Windows kill more of them than falcons do",
+)
+_FIRST = ("Grey", "Great", "Lesser", "Red", "Black", "Common", "Pale", "Rock", "Tree", "Song", "Marsh", "Snow")
+_SECOND = ("wagtail", "shrike", "bunting", "plover", "warbler", "finch")
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, list[Question]], Database]]:
+    """The questions about 72 birds, by split, and the database."""
+    folder, chosen = tmp_path_factory.mktemp("birds"), random.Random(0)
+    with closing(sqlite3.connect(folder / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (id INTEGER PRIMARY KEY, bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        for number, name in enumerate(f"{first} {second}" for first in _FIRST for second in _SECOND):
+            food, places = ("; ".join(chosen.sample(items, 2)) for items in (_FOOD, _PLACES))
+            notes = None if number % 6 == 0 else ". ".join(chosen.sample(_NOTES, 4)) + "."
+            row = (name, food if number % 5 else None, places, notes)
+            connection.execute("INSERT INTO bird (bird, food, places, notes) VALUES (?, ?, ?, ?)", row)
+    file = folder / "birds.toml"
+    file.write_text(_BIRDS, encoding="utf-8")
+    task = described_task(file)
+    made = make_question_files(read_description(file), folder / "birds.db", task, folder / "made", per_type=60)
+    with task.open_database(load_settings()) as database:
+        yield made, database
+
+
+def everything(made: dict[str, list[Question]]) -> list[Question]:
+    return [question for questions in made.values() for question in questions]
+
+
+def test_a_word_asks_for_the_sentences_of_a_text_that_have_it(
+    birds: tuple[dict[str, list[Question]], Database],
+) -> None:
+    made, database = birds
+    asked = [q for q in everything(made) if q.task_type == "part" and q.evidence[0].field == "notes"]
+    assert asked
+    for question in asked:
+        (cell,) = {item.quote for item in question.evidence}
+        sentences = cell.rstrip(".").split(". ")
+        facts = question.answer.split("; ")
+        assert set(facts) < set(sentences) and 2 * len(facts) <= len(sentences)
+        words = set(re.findall(r"[a-z]{5,}", question.question.casefold()))
+        telling = [word for word in words if all(word in fact.casefold() for fact in facts)]
+        other = [sentence for sentence in sentences if sentence not in facts]
+        assert any(not any(word in sentence.casefold() for sentence in other) for word in telling), question.question
+        assert cell in map(str, database.query(question.statements[-1]).records[0])
+
+
+def test_a_heading_asks_for_what_is_below_it(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        said = (
+            "Voice: a rattle; a whistle at dusk; Nest: lined with feathers; built of moss; Eggs: four or five of them"
+        )
+        connection.executemany("INSERT INTO bird (bird, places) VALUES (?, ?)", [(f"Bird {n}", said) for n in range(5)])
+    (tmp_path / "birds.toml").write_text(_BIRDS, encoding="utf-8")
+    catalog = Catalog(read_description(tmp_path / "birds.toml"), read_database(tmp_path / "birds.db"))
+    passages = Passages(catalog, random.Random(0))
+    found = dict(filter(None, (passages.one_of(catalog.rows["bird"][0], "places") for _ in range(50))))
+    assert found["voice"] == ["a rattle", "a whistle at dusk"]
+    assert found["whistle"] == ["a whistle at dusk"]
+
+
+def test_a_question_is_refused_only_after_the_other_cells_of_the_row_were_read(
+    birds: tuple[dict[str, list[Question]], Database],
+) -> None:
+    made, database = birds
+    empty = [
+        question
+        for question in everything(made)
+        if question.task_type == "unanswerable"
+        and (database.query(question.statements[0]).hint or "").startswith("empty here")
+    ]
+    assert empty
+    for question in empty:
+        first, then = question.statements
+        assert then == suggested_statements(database.query(first).hint)[0]
+        assert any(database.query(then).records[0])
+
+
+def test_one_of_two_conditions_fails_at_first_and_the_hint_says_which_statement_answers(
+    birds: tuple[dict[str, list[Question]], Database],
+) -> None:
+    made, database = birds
+    failing = [q for q in everything(made) if q.task_type == "two_conditions" and len(q.statements) > 1]
+    assert failing
+    for question in failing:
+        first, then = question.statements
+        answer = database.query(first)
+        assert " AND " in first and not answer.records
+        assert then in suggested_statements(answer.hint) or "LIKE" in then
+        assert database.query(then).records
+
+
+def test_what_is_said_beside_a_question_is_no_condition_of_its_statement(
+    birds: tuple[dict[str, list[Question]], Database],
+) -> None:
+    made, database = birds
+    asides = wordings("en")["asides"]
+    naming: list[Question] = []
+    for split, questions in made.items():
+        ways = [way.partition("{question}")[0].split("{value}") for way in half(asides, held_out=split == "test")]
+        others = [w for w in asides if w not in half(asides, held_out=split == "test")]
+        for question in questions:
+            assert not any(question.question.startswith(w.split("{")[0]) for w in others if not w.startswith("{"))
+            for before, *after in (way for way in ways if len(way) > 1):
+                match = re.match(f"{re.escape(before)}(\\w+){re.escape(after[0])}", question.question)
+                if match and match[1] in {*_FOOD, *_PLACES}:
+                    naming.append(question)
+                    assert f"%{match[1]}%" not in question.statements[-1]
+    assert len(naming) > 20
+    tried = [
+        q for q in naming if len(q.statements) > 1 and q.statements[0].count("LIKE") > q.statements[-1].count("LIKE")
+    ]
+    assert any(not database.query(question.statements[0]).records for question in tried)
