@@ -52,6 +52,11 @@ class Card:
     def usable(self) -> float:
         return _USABLE * self.free
 
+    @property
+    def torch_share(self) -> float:
+        """The share of the card for torch's allocator, beside the CUDA context."""
+        return max(0.0, self.free - _ONE_CONTEXT) / self.total
+
 
 @dataclass(frozen=True)
 class Load:
@@ -76,9 +81,9 @@ class Load:
 class MemoryPlan:
     """How much to compute at once on a `card`, and the bytes of each phase by part.
 
-    A forward and backward pass of GRPO has `tokens` tokens, and with `checkpointing` it computes activations again
-    instead of keeping them. `sft_tokens` and `sft_checkpointing` are the same for supervised fine-tuning. `vllm` are
-    vLLM's bytes. `phases` is {phase: {part: bytes}}, empty if the model's sizes are unknown.
+    A pass of GRPO has `tokens` tokens, and with `checkpointing` it computes activations again. `sft_tokens` and
+    `sft_checkpointing` are the same for supervised fine-tuning. `vllm` are vLLM's bytes. `phases` is {phase: {part:
+    bytes}}, empty if the model's sizes are unknown.
     """
 
     card: Card

@@ -54,6 +54,8 @@ def _compute(settings: Settings) -> Compute:
     if device != "cuda":
         return Compute(device, bf16=device != "cpu", lora_rank=lora_rank)
     plan = plan_memory(settings)
+    # torch caches freed blocks until its limit: on a card of 80 GB, a plan for 46 took 47.4, 40 in use.
+    torch.cuda.set_per_process_memory_fraction(plan.card.torch_share)
     return Compute(
         device,
         bf16=True,

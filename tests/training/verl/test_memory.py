@@ -11,7 +11,7 @@ import pytest
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.resources import gpu_memory
-from sql_agent.training.verl import memory
+from sql_agent.training.verl import memory, sft
 from sql_agent.training.verl.config import defaults, verl_options
 from sql_agent.training.verl.memory import GB, MemoryPlan, smaller_passes
 from tests.support.model_shapes import make_config
@@ -100,6 +100,21 @@ def test_vllm_gets_its_share_of_the_whole_card_when_the_run_may_use_a_part_of_it
     share = options(settings)["rollout"]["gpu_memory_utilization"]
     assert share * H100[0] == pytest.approx(plan_memory(settings).vllm, rel=0.001)
     assert share < 0.1
+
+
+@pytest.mark.usefixtures("card")
+def test_supervised_fine_tuning_keeps_within_the_part_of_a_card_that_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[float] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", shares.append)
+    for given in (["verl.gpu_memory_gb=46"], []):
+        settings = settings_of(tmp_path, "1.5B", *given)
+        assert sft._compute(settings).micro_tokens == plan_memory(settings).sft_tokens
+    part, whole = shares
+    assert part * H100[0] == pytest.approx(44.5 * GB), "46 GB, less the CUDA context"
+    assert 0.95 < whole < H100[1] / H100[0]
 
 
 def test_frozen_weights_are_kept_in_bf16_and_trained_ones_in_fp32(tmp_path: Path, card: None) -> None:
