@@ -11,9 +11,8 @@ import httpx2
 from agents.exceptions import AgentsException, MaxTurnsExceeded, ModelBehaviorError
 from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient, OpenAIError
 
-from sql_agent.agent.session import AgentSession
 from sql_agent.agent.tools import QueryObserver
-from sql_agent.agent.workflows import WORKFLOWS
+from sql_agent.agent.workflows import WORKFLOWS, AgentSession
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database

@@ -30,7 +30,7 @@ from sql_agent.evaluation.results import (
     write_results,
 )
 from sql_agent.runs.console import Ui
-from sql_agent.runs.run_info import installed_versions
+from sql_agent.runs.run_folder import installed_versions
 from sql_agent.schemas import RolloutRecord
 from sql_agent.system.files import check_writable, timestamped_folder
 from sql_agent.system.process import INTERRUPTED, slow_imports

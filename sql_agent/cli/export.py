@@ -24,10 +24,10 @@ from sql_agent.runs.run_folder import (
     is_run,
     model_of,
     read_config,
+    read_sessions,
     run_lines,
     settings_of_run,
 )
-from sql_agent.runs.run_info import read_sessions
 from sql_agent.system.files import atomic_folder, copy_folder
 from sql_agent.tasks.task import load_task
 from sql_agent.training.serving.tool_format import tool_format_of

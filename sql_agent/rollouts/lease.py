@@ -10,7 +10,7 @@ from typing import Literal
 import agentlightning as agl
 from pydantic import BaseModel
 
-from sql_agent.rollouts.store_client import STORE_ERRORS
+from sql_agent.rollouts.store import STORE_ERRORS
 
 BEAT_S = 0.75  # seconds between two renewals of the lease
 LEASE_ROW = "sql-agent-algorithm"  # a worker id, because stores record the time of each worker's heartbeat

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sql_agent.agent.session import ROLE_HEADER
+from sql_agent.agent.workflows import ROLE_HEADER
 from sql_agent.config.endpoints import NO_API_KEY, plain_schema
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.spans import PREFIX, ROLE_ATTRIBUTE, SEQUENCE_HEADER, SpanExporter, make_span

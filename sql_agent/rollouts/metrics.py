@@ -5,15 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from sql_agent.reward import returned_rows
 from sql_agent.reward.judges.items import Reader, Words
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, RolloutRecord, Usage
 from sql_agent.tasks.task import Task
-
-if TYPE_CHECKING:
-    from sql_agent.rollouts.finished_rollout import FinishedRollout  # agent-lightning takes seconds to import
 
 ACCURATE = 0.8  # the lowest judge score (0–1) of an accurate answer
 _SAME = 1e-6  # rewards that differ by less are equal

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from sql_agent.errors import JudgeError, TrainingError
 from sql_agent.reward import GroupJudge, JudgeCase, Verdict, reward_parts
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, RewardParts, RolloutRecord, Usage
 
 

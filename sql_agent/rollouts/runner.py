@@ -24,7 +24,7 @@ from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts.lease import BEAT_S
 from sql_agent.rollouts.run_role import DIRECTLY, StoreAddress
 from sql_agent.rollouts.spans import SpanExporter
-from sql_agent.rollouts.store_client import STORE_ERRORS, StoreClient, fail_rollouts, is_refusal
+from sql_agent.rollouts.store import STORE_ERRORS, StoreClient, fail_rollouts, is_refusal
 from sql_agent.system.messages import Outage
 from sql_agent.system.servers import bearer
 

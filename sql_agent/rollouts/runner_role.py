@@ -15,11 +15,10 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.rollouts.lease import BEAT_S, Lease, read_lease
 from sql_agent.rollouts.llm_proxy import HEALTH
-from sql_agent.rollouts.processes import RunProcesses
-from sql_agent.rollouts.recovery import Recovery
+from sql_agent.rollouts.processes import Recovery, RunProcesses
 from sql_agent.rollouts.run_role import StoreAddress, watched_store
 from sql_agent.rollouts.run_settings import RESOURCE, check_same, settings_here, text_of
-from sql_agent.rollouts.store_client import STORE_ERRORS, StoreClient
+from sql_agent.rollouts.store import STORE_ERRORS, StoreClient
 from sql_agent.system.process import handled_signals
 from sql_agent.tasks.task import load_task
 

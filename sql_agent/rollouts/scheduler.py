@@ -16,9 +16,9 @@ import agentlightning as agl
 import aiohttp
 
 from sql_agent.errors import SqlAgentError, TrainingError
-from sql_agent.rollouts.finished_rollout import FinishedRollout, complete_spans, read_rollout
-from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_client import LOST, STARTED, is_refusal
+from sql_agent.rollouts.spans import complete_spans, read_rollout
+from sql_agent.rollouts.store import LOST, STARTED, RunStore, is_refusal
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, Question
 
 Mode = Literal["train", "val"]

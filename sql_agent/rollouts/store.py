@@ -1,17 +1,25 @@
-"""The in-memory store of a run, which reports and later deletes ended rollouts, and its HTTP server."""
+"""The store of a run: in memory, served over HTTP, and its client, also of `sql-agent store` and `agl store`."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final, TypeGuard
 
 import agentlightning as agl
+import aiohttp
 from starlette.responses import JSONResponse
 
-from sql_agent.rollouts.run_role import HEALTH_PATH
-from sql_agent.system.servers import bind, served, uvicorn_server
+from sql_agent.rollouts.run_role import HEALTH_PATH, StoreAddress
+from sql_agent.system.servers import bearer, bind, served, uvicorn_server
+
+QUEUED: Final = ("queuing", "requeuing")  # statuses of a rollout that no runner has taken
+STARTED: Final = ("preparing", "running")  # statuses of a rollout that a runner has taken
+LOST = "lost"  # key in the metadata of a rollout whose process died; the value is the reason
+
+STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # raised when a store is down
+_AWAY = (404, 405, 408, 425, 429, 502, 503, 504)  # HTTP statuses of a gateway whose store is down
 
 _ENDED = ("succeeded", "failed", "cancelled")
 _SPAN_BYTES = 1400  # estimate for a span without attributes
@@ -96,3 +104,48 @@ async def serve_store(
     async with served_store(RunStore(), host, port, token) as url:
         started(url)
         await until
+
+
+class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
+    """agent-lightning's client with a bearer token; `options` are those of agent-lightning's client."""
+
+    def __init__(self, store: StoreAddress, **options: Any) -> None:
+        super().__init__(store.url, **options)
+        self.token = store.token
+
+    async def _get_session(self) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = await super()._get_session()
+        session.headers.update(bearer(self.token))
+        return session
+
+    async def dequeue_many_rollouts(
+        self, *, limit: int = 1, worker_id: str | None = None
+    ) -> Sequence[agl.AttemptedRollout]:
+        """Take queued rollouts. Raises STORE_ERRORS or ValueError where the base class would return no rollouts."""
+        if not limit:
+            return []
+        session = await self._get_session()
+        wanted = {"limit": limit, "worker_id": worker_id}
+        async with session.post(f"{self.server_address}/queues/rollouts/dequeue", json=wanted) as response:
+            response.raise_for_status()
+            return [agl.AttemptedRollout.model_validate(rollout) for rollout in await response.json()]
+
+
+def is_refusal(error: Exception) -> TypeGuard[aiohttp.ClientResponseError]:
+    """Return whether `error` is an HTTP error with which the store would answer a repeated request too."""
+    return isinstance(error, aiohttp.ClientResponseError) and error.status >= 400 and error.status not in _AWAY
+
+
+async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[[agl.Rollout, str], bool]) -> int:
+    """Fail the started rollouts for which `of(rollout, worker_id)` is true, as lost for `reason`.
+
+    Return the number of failed rollouts.
+    """
+    lost = 0
+    for rollout in await store.query_rollouts(status_in=list(STARTED)):
+        attempt = getattr(rollout, "attempt", None)
+        if attempt is not None and of(rollout, attempt.worker_id or ""):
+            metadata = (rollout.metadata or {}) | {LOST: reason}
+            await store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
+            lost += 1
+    return lost

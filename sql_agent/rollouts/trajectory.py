@@ -1,4 +1,4 @@
-"""Join the model calls of a rollout into token sequences, with a mask of the tokens that the policy sampled."""
+"""A finished rollout: its model calls joined into token sequences, with a mask of the sampled tokens."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from sql_agent.schemas import Drop, RolloutRecord
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,33 @@ class Turn:
         """Return a 1 for each sampled response id, and a 0 for each inserted one."""
         start, end = self.forced or (0, 0)
         return tuple(int(not start <= place < end) for place in range(len(self.response_ids)))
+
+
+@dataclass(frozen=True)
+class FinishedRollout:
+    """An ended rollout, kept for training or dropped.
+
+    Rewards are compared within `group`. `record` and `reward` (0.0–1.1) are None for a lost rollout. `turns` are all
+    model calls. `sequences` join the trained turns. `dropped` is the reason for dropping a rollout, None if kept.
+    """
+
+    rollout_id: str
+    group: str
+    record: RolloutRecord | None
+    reward: float | None
+    turns: tuple[Turn, ...]
+    sequences: tuple[TokenSequence, ...]
+    dropped: Drop | None
+
+    @property
+    def triplets(self) -> int:
+        """Return the number of model calls that have token ids."""
+        return len(self.turns)
+
+    @classmethod
+    def lost(cls, rollout_id: str, group: str, drop: Drop) -> FinishedRollout:
+        """Return a dropped rollout that has no turns, record or reward."""
+        return cls(rollout_id, group, None, None, (), (), drop)
 
 
 def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:

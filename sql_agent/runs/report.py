@@ -35,12 +35,14 @@ from sql_agent.runs.run_folder import (
     VALIDATION,
     GrowingLines,
     JsonObject,
+    RunSession,
+    how_it_ended,
     is_run,
     model_of,
     read_config,
+    read_sessions,
     run_lines,
 )
-from sql_agent.runs.run_info import RunSession, how_it_ended, read_sessions
 from sql_agent.system.files import write_text
 from sql_agent.system.servers import web_app
 from sql_agent.tasks.task import load_task

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from sql_agent.config.endpoints import AgentOpsSettings
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError, TrainingError
-from sql_agent.runs.run_info import read_sessions
+from sql_agent.runs.run_folder import read_sessions
 
 RolloutLine = Mapping[str, Any]  # a line of rollouts.jsonl
 

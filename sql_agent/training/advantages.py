@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable
 
 from sql_agent.reward import FULL_REWARD
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.metrics import rewards_by_group
+from sql_agent.rollouts.trajectory import FinishedRollout
 
 _EPSILON = 1e-6
 

@@ -15,7 +15,6 @@ import agentlightning as agl
 
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, watched_store
@@ -23,8 +22,8 @@ from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.runner_role import RunnerRole
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.rollouts.spans import TokenIdAdapter
-from sql_agent.rollouts.store import RunStore, served_store
-from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store import RunStore, StoreClient, served_store
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import NoTripletsError, TrainingError
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.metrics import count_judge_failures, drop_reasons, informative_groups, summary
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.runs.charts import alarms
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import UNTRAINED

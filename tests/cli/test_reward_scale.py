@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sql_agent.rollouts.finished_rollout import FinishedRollout
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Drop, DropCause, Outcome, Question, RewardParts, RolloutRecord
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sql_agent.evaluation.measures import Price, in_samples, measure_set, price_of
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.metrics import by_kind, rewards, searching
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import Outcome, RolloutRecord, Usage
 from sql_agent.tasks.medical.medical_task import WORDS
 from tests.support.records import EVIDENCE, REFUSAL, call, record

@@ -18,8 +18,7 @@ import uvicorn
 import sql_agent.rollouts
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.spans import TokenIdAdapter
-from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store import RunStore, StoreClient
 from sql_agent.training.algorithm import TrainingAlgorithm
 
 # What we override, public methods too, because an override that agent-lightning no longer calls raises no error.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.metrics import rewards, sampled_entropy
-from sql_agent.rollouts.trajectory import Turn
+from sql_agent.rollouts.trajectory import FinishedRollout, Turn
 from sql_agent.schemas import Outcome, QueryAnswer, QueryCall, QueryFailure, Question, RewardParts, RolloutRecord
 
 ROWS = QueryAnswer(status="ok", columns=("form",), records=(("tablet",),), count=1, from_tables=True)

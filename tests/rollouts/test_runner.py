@@ -17,8 +17,7 @@ from sql_agent.rollouts import runner as rollout_runner
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.runner import ConcurrentRunner
 from sql_agent.rollouts.spans import make_span
-from sql_agent.rollouts.store import RunStore, served_store
-from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store import RunStore, StoreClient, served_store
 
 
 class Echo(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]

@@ -13,7 +13,7 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts import recovery, runner_role
+from sql_agent.rollouts import processes, runner_role
 from sql_agent.rollouts.lease import LEASE_ROW, Lease, LeaseHolder
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
@@ -90,9 +90,9 @@ async def test_what_is_wrong_on_the_runner_s_own_host_ends_it_and_is_not_taken_f
 async def test_an_algorithm_without_a_runner_says_that_it_waits_for_one_and_when_one_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recovery, "BEAT_S", 0.02)
+    monkeypatch.setattr(processes, "BEAT_S", 0.02)
     store, said = Store(), list[str]()
-    watching = asyncio.create_task(recovery.Recovery(store, said.append, lambda _: None).watch_runners())
+    watching = asyncio.create_task(processes.Recovery(store, said.append, lambda _: None).watch_runners())
 
     async def until(line: str, *, beats: bool) -> None:
         async with asyncio.timeout(10):

@@ -17,10 +17,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from sql_agent.rollouts import scheduler as rollout_scheduler
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler, StoreLostError, named_store_errors
 from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, Question
 
 QUESTION = Question(id="q", question="?", answer="!")

@@ -14,8 +14,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.rollouts import runner, spans
 from sql_agent.rollouts.run_role import StoreAddress, check_store
 from sql_agent.rollouts.spans import SpanExporter, make_span
-from sql_agent.rollouts.store import RunStore, served_store
-from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store import RunStore, StoreClient, served_store
 from sql_agent.system.servers import free_port
 
 

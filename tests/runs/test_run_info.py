@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.errors import TrainingError
-from sql_agent.runs.run_info import read_sessions, recorded_session
+from sql_agent.runs.run_folder import read_sessions, recorded_session
 
 
 def test_each_session_of_a_run_says_how_it_ended(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
-from sql_agent.rollouts.finished_rollout import FinishedRollout
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.runs import trackers
 from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers import TrackedRun, Trackers, check_trackers, open_swanlab

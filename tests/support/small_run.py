@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.config.settings import load_settings, public_dump
-from sql_agent.runs.run_info import recorded_session
+from sql_agent.runs.run_folder import recorded_session
 
 ATTACK = "<img src=x onerror=\"document.title='owned'\"></script>"
 FORM = {

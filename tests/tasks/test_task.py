@@ -22,7 +22,7 @@ from sql_agent.questions.question_check import check_questions
 from sql_agent.questions.question_files import write_jsonl
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
-from sql_agent.runs.run_info import read_sessions
+from sql_agent.runs.run_folder import read_sessions
 from sql_agent.schemas import Evidence, Question, RolloutRecord
 from sql_agent.tasks.task import Task, load_task
 from tests.support import library

@@ -8,9 +8,8 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import NoTripletsError
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
-from sql_agent.rollouts.trajectory import Turn, merge_turns
+from sql_agent.rollouts.trajectory import FinishedRollout, Turn, merge_turns
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Drop, DropCause, Outcome, Question, RewardParts, RolloutRecord

@@ -10,17 +10,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from sql_agent.config.settings import Settings
-from sql_agent.rollouts.trajectory import TokenSequence
+from sql_agent.rollouts.trajectory import FinishedRollout, TokenSequence
 from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy
-
-if TYPE_CHECKING:  # FinishedRollout imports agent-lightning, which takes seconds and is not needed to serve a model
-    from sql_agent.rollouts.finished_rollout import FinishedRollout
 
 _WARMUP_STEPS = 2  # needed because AdamW's first step moves every weight by the full learning rate
 _MAX_GRAD_NORM = 1.0  # L2 norm to which larger gradients are scaled down

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 # libgomp, which torch loads, reads this variable. By default the threads of libgomp wait for each other in a busy loop
 # for milliseconds. A backward pass then took up to five times as long when other processes needed the cores, and was no
@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.runs.console import Ui
 from sql_agent.runs.find_checkpoints import (
     ADAPTERS,
@@ -43,9 +44,6 @@ from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.model import Policy, add_adapters, base_copy, load_adapters, load_policy, save_adapters
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
 from sql_agent.training.serving.server import ServerThread
-
-if TYPE_CHECKING:  # FinishedRollout imports agent-lightning, which takes seconds and is not needed to serve a model
-    from sql_agent.rollouts.finished_rollout import FinishedRollout
 
 
 class FineTuningStopped(Exception):  # noqa: N818  not an error

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sql_agent.errors import SqlAgentError
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.scheduler import RolloutRequest
+from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.runs.run_folder import UNTRAINED
 from sql_agent.schemas import Question
 from sql_agent.system.process import slow_imports

@@ -12,10 +12,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sql_agent.errors import SqlAgentError
-from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.retrying_scheduler import RetryingScheduler
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
-from sql_agent.rollouts.trajectory import one_turn, untrained
+from sql_agent.rollouts.trajectory import FinishedRollout, one_turn, untrained
 from sql_agent.schemas import Question
 
 _JSON = "application/json"

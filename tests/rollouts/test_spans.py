@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from sql_agent.rollouts.finished_rollout import read_rollout
-from sql_agent.rollouts.spans import record_span
+from sql_agent.rollouts.spans import read_rollout, record_span
 from sql_agent.schemas import Outcome
 from tests.support.records import record
 
