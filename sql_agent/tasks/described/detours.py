@@ -43,10 +43,7 @@ class Detours:
         return Route(tuple(each.sql(self._catalog.database) for each in draft.statements), draft.expected)
 
     def around(self, draft: Draft, text: str, aside: Condition | None) -> Route | None:
-        """Return a route with a first statement that fails, for a question with this text; often None.
-
-        `aside` is a condition whose value the text may name beside the question.
-        """
+        """Return a route with a first statement that fails, often None; `aside` is what `text` may name beside it."""
         if len(draft.statements) > 1 or draft.statement.joins or self._chosen.random() >= SHARE:
             return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []
@@ -64,9 +61,9 @@ class Detours:
                 lambda: self._other_column(draft, condition),
                 lambda: self._words_beside(draft, Comparison(condition.column, "LIKE", condition.value), text),
             ]
-            if aside is not None and aside.value in text:
-                ways.append(lambda: (_with_aside(draft, aside), condition.value))
         self._chosen.shuffle(ways)
+        if searched and aside is not None and aside.value in text:
+            ways.insert(0, lambda: (_with_aside(draft, aside), searched[0].value))
         found = filter(None, (way() for way in ways))
         return next((route for each in found if (route := self.after(draft, *each)) is not None), None)
 
@@ -88,10 +85,7 @@ class Detours:
         return Route((sql, *direct.statements), draft.expected) if needed in (answer.hint or "") else None
 
     def looking_again(self, route: Route) -> Route:
-        """Return the route with the statement that the hint says to try after the last one, if that finds nothing.
-
-        Before a question is refused because of an empty cell, the other cells of the row are read.
-        """
+        """Return the route with the statement that the hint says to try, such as one for the row's filled cells."""
         answer = self._query(route.statements[-1])
         suggestions = suggested_statements(answer.hint) if finds_nothing(answer) else ()
         if not suggestions:

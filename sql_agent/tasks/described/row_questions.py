@@ -18,7 +18,7 @@ from sql_agent.tasks.described.words import Wording, is_person
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # The sentence for each condition of which a question asks whether it is met.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
-_PASSAGE_SHARE = 0.75  # of the questions about a part of several sentences
+_PASSAGE_SHARE = 0.9  # of the questions about a part of several sentences
 _PARTS_SHARE = 0.7  # of the questions about a list with described parts
 _CLAIMS_SHARE = 0.35  # of the yes-no questions about a table with claims
 _MOST_SHOWN = 1500  # characters of a whole row
@@ -91,21 +91,21 @@ class RowQuestions(Drafting):
                 yield draft
 
     def _contained(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:
-        """Return a question whether a cell has an item or a word."""
+        """Return a question whether a cell has an item or a word, perhaps said in an everyday word."""
         if not self._catalog.answer(row, name):
             return None
         templates = self._either(column.confirm, "is_item") if column.kind == "list" else column.confirm
-        words = self._catalog.words_of(row, name)
+        words, cell = self._catalog.words_of(row, name), fold(str(row.values[name]))
         if not wanted:
-            cell = fold(str(row.values[name]))
             others = (self._chosen.choice(self._catalog.filled_rows(row.table, name)) for _ in range(_TRIES))
             words = [word for other in others for word in self._catalog.words_of(other, name) if is_apart(word, cell)]
         if not words or not templates:
             return None
         word = self._chosen.choice(words)
-        if not self._catalog.says(word) or word in row.name:
+        said = self._chosen.choice([word, *self._catalog.description.said.get(word, ())])
+        if not self._catalog.says(word) or word in row.name or (not wanted and not is_apart(said, cell)):
             return None
-        slots = self._slots(column, name=self._name(row), value=word)
+        slots = self._slots(column, name=self._name(row), value=said)
         return self._about_row("yes_no", self._say(templates, **slots), row, [name], self._yes(is_true=wanted))
 
     def _compared(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:

@@ -102,6 +102,11 @@ def test_the_wordings_of_a_description_are_asked(plants: list[Question]) -> None
     assert any(q.question.startswith("What does ") and q.task_type == "unanswerable" for q in plants)
 
 
+def test_yes_or_no_is_also_asked_in_an_everyday_word_that_the_cell_does_not_have(plants: list[Question]) -> None:
+    asked = [q for q in plants if q.task_type == "yes_no" and "greenfly" in q.question]
+    assert asked and all(("aphids" in q.evidence[0].quote) == (q.answer == "yes") for q in asked)
+
+
 def test_an_everyday_name_leads_to_the_row_by_the_hint(plants: list[Question]) -> None:
     names = {"daisy": "Bellis perennis", "briar": "Rosa montana", "oak": "Quercus alpina", "plum": "Prunus palustris"}
     named = [(name, question) for name in names for question in plants if re.search(rf"\b{name}\b", question.question)]
