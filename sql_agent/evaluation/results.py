@@ -11,13 +11,15 @@ from pathlib import Path
 from pydantic import Field
 from rich.console import Console
 
+from sql_agent.config.settings import load_settings
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import ConfigError
 from sql_agent.evaluation.compare import Comparison, check_comparable, compare
+from sql_agent.evaluation.doubts import Doubts
 from sql_agent.evaluation.folder import About, EvaluationFolder, Key
 from sql_agent.evaluation.measures import Price, SetResult, measure_set, without_samples
 from sql_agent.evaluation.tables import comparison_table, figure_tables, markdown, print_flips
-from sql_agent.evaluation.voting import best_threshold, decide, vote
+from sql_agent.evaluation.voting import Vote, best_threshold, decide, vote
 from sql_agent.reward.execution_match import statement_in
 from sql_agent.runs.console import TextTable, print_table
 from sql_agent.runs.pages import RolloutPack, render_report
@@ -69,7 +71,7 @@ def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int =
         if not of:
             continue
         add(name, of, about.samples)
-        if about.samples > 1 and (votes := vote(of, task.words, about.samples)):
+        if about.samples > 1 and (votes := _votes(of, about)):
             add(f"{name}, vote", decide(votes, task.words))
             if any(task.abstains(record.question.answer, record.question.lang) for record, _ in votes):
                 given = about.refuse_below
@@ -87,10 +89,21 @@ def final_answers(folder: EvaluationFolder, evaluation: Evaluation) -> list[tupl
     for name, questions in folder.sets().items():
         of = [record for (set_name, _), record in records.items() if set_name == name]
         if samples > 1:
-            of = decide(vote(of, words, samples), words, evaluation.refuse_below.get(name, 0.0))
+            of = decide(_votes(of, evaluation.about), words, evaluation.refuse_below.get(name, 0.0))
         found = {record.question.id: record.answer for record in of}
         answers += [(question, found.get(question.id, "")) for question in without_samples(questions, samples)]
     return answers
+
+
+def _votes(records: Sequence[RolloutRecord], about: About) -> list[Vote]:
+    """Return the votes; in a SQL task with refusals, a statement in doubt (`Doubts`) has none."""
+    task = load_task(about.settings["task"])
+    if not (task.answer_is_sql and any(words.refusals for words in task.words.values())):
+        return vote(records, task.words, about.samples)
+    settings = load_settings(flags=about.settings)
+    with task.databases(settings) as databases:
+        trained = task.questions(settings, "train") if about.run else None
+        return vote(records, task.words, about.samples, Doubts(databases, trained))
 
 
 def report_on(

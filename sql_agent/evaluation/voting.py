@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from sql_agent.evaluation.measures import SAMPLE
@@ -11,6 +11,8 @@ from sql_agent.reward.execution_match import statement_in
 from sql_agent.reward.judges.items import Reader, Words, normalise
 from sql_agent.rollouts.metrics import is_accurate
 from sql_agent.schemas import Lang, RewardParts, RolloutRecord
+
+Doubt = Callable[[RolloutRecord], bool]
 
 _PENALTY = 10  # of a wrong answer, in right answers, when the threshold is chosen
 
@@ -22,17 +24,19 @@ class Vote(NamedTuple):
     agreement: float
 
 
-def vote(records: Sequence[RolloutRecord], words: Mapping[Lang, Words], samples: int) -> list[Vote]:
+def vote(
+    records: Sequence[RolloutRecord], words: Mapping[Lang, Words], samples: int, doubt: Doubt = lambda _: False
+) -> list[Vote]:
     """Return the vote on each question of which all `samples` are graded; the record has the question's own id.
 
     A statement counts by its result, any other answer by its text. A statement that fails has no vote, and in a task
-    with refusals (`words`) also one that finds nothing.
+    with refusals (`words`) also one that finds nothing or is in `doubt`.
     """
     asked: dict[str, list[RolloutRecord]] = defaultdict(list)
     for record in records:
         if record.reward is not None:
             asked[record.question.id.rpartition(SAMPLE)[0]].append(record)
-    return [_vote(key, of, words) for key, of in asked.items() if len(of) == samples]
+    return [_vote(key, of, words, doubt) for key, of in asked.items() if len(of) == samples]
 
 
 def decide(votes: Sequence[Vote], words: Mapping[Lang, Words], below: float = 0.0) -> list[RolloutRecord]:
@@ -53,8 +57,8 @@ def best_threshold(votes: Sequence[Vote], words: Mapping[Lang, Words]) -> float:
     return max(sorted({0.0, *(agreement for _, agreement in votes)}), key=points)
 
 
-def _vote(key: str, records: Sequence[RolloutRecord], words: Mapping[Lang, Words]) -> Vote:
-    results = [_result(record, words) for record in records]
+def _vote(key: str, records: Sequence[RolloutRecord], words: Mapping[Lang, Words], doubt: Doubt) -> Vote:
+    results = [_result(record, words, doubt) for record in records]
     counts = Counter(result for result in results if result is not None)
     winner, count = counts.most_common(1)[0] if counts else (None, 0)
     record = records[results.index(winner)]
@@ -62,7 +66,7 @@ def _vote(key: str, records: Sequence[RolloutRecord], words: Mapping[Lang, Words
     return Vote(record.model_copy(update={"question": question}), count / len(records))
 
 
-def _result(record: RolloutRecord, words: Mapping[Lang, Words]) -> Hashable:
+def _result(record: RolloutRecord, words: Mapping[Lang, Words], doubt: Doubt) -> Hashable:
     """Return what an answer is compared by; None for no vote."""
     if not record.answer or _refuses(record, words):
         return "refusal" if record.answer else None
@@ -71,7 +75,7 @@ def _result(record: RolloutRecord, words: Mapping[Lang, Words]) -> Hashable:
     if answer is None:
         return normalise(record.answer)
     finds_something = any(cell is not None for row in answer.records for cell in row)
-    if answer.error is not None or (words[record.question.lang].refusals and not finds_something):
+    if answer.error is not None or (words[record.question.lang].refusals and (not finds_something or doubt(record))):
         return None
     return answer.count, answer.truncated, tuple(sorted(map(repr, answer.records)))
 

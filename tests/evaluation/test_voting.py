@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from sql_agent.config.settings import load_settings
+from sql_agent.evaluation.doubts import Doubts
 from sql_agent.evaluation.measures import measure_set
 from sql_agent.evaluation.voting import best_threshold, decide, vote
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Cell, Lang, Outcome, QueryAnswer, QueryCall, Question, RewardParts, RolloutRecord
+from sql_agent.tasks.ehrsql.ehrsql_task import TASK as EHRSQL
 from sql_agent.tasks.spider.spider_task import TASK as SPIDER
+from tests.support.hospital import write_ehrsql_folder
 
 WORDS: dict[Lang, Words] = {"en": Words(refusals=("null",)), "zh": Words()}
 
@@ -78,3 +83,28 @@ def test_a_question_that_lost_a_sample_has_no_vote_and_a_task_without_refusals_k
     assert vote(AGREED[:2], WORDS, 3) == []
     kept = decide(vote(NOTHING, SPIDER.words, 3), SPIDER.words, 0.9)
     assert [record.answer for record in kept] == ["SELECT 4"], "where nothing can also be the right result"
+
+
+def test_a_statement_in_doubt_has_no_vote(tmp_path: Path) -> None:
+    """A word that training never had, or a condition that no row fulfils, although the statement counts 0."""
+    settings = load_settings([f"spider.data_dir={write_ehrsql_folder(tmp_path)}"])
+
+    def votes(question: str, sql: str, count: int = 0) -> float:
+        record = sample("a", sql, (count,))
+        asked = record.question.model_copy(update={"question": question, "database": "mimic_iv"})
+        return vote([record.model_copy(update={"question": asked})], WORDS, 1, doubts)[0].agreement
+
+    with EHRSQL.databases(settings) as databases:
+        doubts = Doubts(databases, EHRSQL.questions(settings, "train"))
+        known = "How many patients had glucose?"
+        labs = "SELECT COUNT(*) FROM labevents WHERE itemid IN (SELECT itemid FROM {} WHERE label = 'glucose')"
+        assert votes(known, labs.format("d_labitems") + " AND valuenum > 95 AND valuenum < 95") == 1.0, "a true 0"
+        assert votes(known, labs.format("d_labitems") + " AND strftime('%Y', charttime) = '1999'") == 1.0
+        assert votes(known, labs.format("d_items")) == 0.0, "an item of another table"
+        assert votes(known, labs.format("d_items"), 3) == 1.0
+        assert votes("How many patients had a telephone?", "SELECT COUNT(*) FROM patients", 2) == 0.0
+        assert (
+            votes("How many had heparin?", "SELECT COUNT(*) FROM prescriptions WHERE drug = 'heparin (iv)'", 1) == 1.0
+        )
+        doubts = Doubts(databases, None)
+        assert votes("How many patients had a telephone?", "SELECT COUNT(*) FROM patients", 2) == 1.0
