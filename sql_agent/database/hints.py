@@ -38,7 +38,7 @@ MAX_LINES = 2
 MAX_TRIED = 8  # statements that are run for a hint
 MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell contains
 FEW_ROWS = 3  # a result of at most so many rows gets a hint about empty columns
-_READ_INSTEAD = 3  # filled columns that are read in place of an empty one
+_READ_INSTEAD = 5  # filled columns that are read in place of an empty one
 _TRY = "try: "
 
 _LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
