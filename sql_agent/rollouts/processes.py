@@ -17,7 +17,8 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.lease import BEAT_S, LEASE_ROW
 from sql_agent.rollouts.lit_agent import SqlLitAgent
-from sql_agent.rollouts.llm_proxy import HEALTH, ServedModel, serve_proxy
+from sql_agent.rollouts.llm_proxy import HEALTH, serve_proxy
+from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.runner import ConcurrentRunner, worker_id
 from sql_agent.rollouts.store import QUEUED, STARTED, STORE_ERRORS, StoreClient, fail_rollouts

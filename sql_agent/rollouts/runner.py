@@ -59,8 +59,7 @@ class ConcurrentRunner:
         self._store = store
         self._concurrency = concurrency
         self._worker = worker_id(os.getpid())
-        self._address = StoreAddress(store.server_address_root, store.token)
-        self._exporter = SpanExporter(self._address)
+        self._exporter = SpanExporter()
         self._in_hand: set[str] = set()  # ids of rollouts that run, or whose end is not yet reported
         self._answer_lost = False  # the answer to the last request for rollouts, which may have given some
         self._resources: dict[str, Any] = {}  # by id; resources never change
@@ -68,7 +67,7 @@ class ConcurrentRunner:
 
     async def run(self) -> None:
         """Run queued rollouts of the store until cancelled, which also cancels the running rollouts."""
-        heartbeat = Heartbeat(self._address, self._worker)
+        heartbeat = Heartbeat(StoreAddress(self._store.server_address_root, self._store.token), self._worker)
         running: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -130,8 +129,9 @@ class ConcurrentRunner:
         """Store the end of a rollout; return False when the store is away, so that the report must be repeated."""
         try:
             if spans:
+                endpoint = self._store.otlp_traces_endpoint()
                 try:
-                    await self._exporter.send(spans)
+                    await self._exporter.send(endpoint, spans, token=self._store.token)
                 except TrainingError as error:
                     # The store is away, so that the next request fails too, or it does not take these spans.
                     logger.info("the store did not take the spans of rollout %s: %s", rollout.rollout_id, error)

@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, Status, StatusCode
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.trajectory import FinishedRollout, merge_turns, turns_of
 from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 from sql_agent.system.servers import bearer
@@ -208,23 +207,22 @@ def make_span(
 
 
 class SpanExporter:
-    """Posts spans to `store` in batches, on the running event loop."""
+    """Posts spans to a store's OTLP endpoint in batches, on the running event loop."""
 
-    def __init__(self, store: StoreAddress) -> None:
-        self._endpoint, self._headers = f"{store.url}/v1/traces", bearer(store.token)
+    def __init__(self) -> None:
         self._queue: list[tuple[Sequence[ReadableSpan], asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
 
-    def send(self, spans: Sequence[ReadableSpan]) -> asyncio.Future[None]:
-        """Queue `spans`, and return a future that ends when the store has the spans.
+    def send(self, endpoint: str, spans: Sequence[ReadableSpan], *, token: str | None = None) -> asyncio.Future[None]:
+        """Queue `spans` for the OTLP `endpoint`, and return a future that ends when the store has the spans.
 
-        The future raises TrainingError after three failed requests.
+        Requests have the bearer `token`, if any. The future raises TrainingError after three failed requests.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((spans, stored))
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._send_queued())
+            self._task = asyncio.create_task(self._send_queued(endpoint, token))
         return stored
 
     async def close(self) -> None:
@@ -232,33 +230,33 @@ class SpanExporter:
         if self._session is not None:
             await self._session.close()
 
-    async def _send_queued(self) -> None:
+    async def _send_queued(self, endpoint: str, token: str | None) -> None:
         while self._queue:
             await asyncio.sleep(_BATCH_S)
             batch, self._queue = self._queue, []
-            error = await self._post([span for spans, _ in batch for span in spans])
+            error = await self._post(endpoint, token, [span for spans, _ in batch for span in spans])
             for _, stored in batch:
                 if error is None and not stored.done():
                     stored.set_result(None)
                 elif error is not None and not stored.done():
                     stored.set_exception(error)
 
-    async def _post(self, spans: list[ReadableSpan]) -> TrainingError | None:
+    async def _post(self, endpoint: str, token: str | None, spans: list[ReadableSpan]) -> TrainingError | None:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers={"Content-Type": "application/x-protobuf"})
         cause = ""
         for attempt in range(_RETRIES):
             try:
                 body = encode_spans(spans).SerializeToString()
-                async with self._session.post(self._endpoint, data=body, headers=self._headers) as response:
+                async with self._session.post(endpoint, data=body, headers=bearer(token)) as response:
                     response.raise_for_status()
                     return None
             except Exception as error:  # any error, such as uvloop's RuntimeError: the future raises it
                 # Not a warning, because requests are repeated, and at the end of a run the store may stop first.
-                logger.info("could not send %d spans to %s: %r", len(spans), self._endpoint, error)
+                logger.info("could not send %d spans to %s: %r", len(spans), endpoint, error)
                 cause = f"{type(error).__name__}: {error}"
             await asyncio.sleep(0.2 * 2**attempt)
         return TrainingError(
-            f"the store at {self._endpoint} did not accept {len(spans)} spans: {cause}",
+            f"the store at {endpoint} did not accept {len(spans)} spans: {cause}",
             hint="check that the process that serves the store is still running",
         )

@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
+from typing import Literal
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -174,9 +175,15 @@ def uvicorn_server(
     token: str | None,
     *,
     open_paths: Collection[str] = (),
+    grace_s: int = 1,
+    lifespan: Literal["auto", "off"] = "off",
     log_level: str = "warning",
 ) -> uvicorn.Server:
-    """Return a server for `app`. Requests need the bearer `token`, if any, except for the paths `open_paths`."""
+    """Return a server for `app`. Requests need the bearer `token`, if there is one, except for the paths `open_paths`.
+
+    At the end the server waits `grace_s` seconds for open requests. With `lifespan` "auto" the server calls the startup
+    and shutdown handlers of `app`.
+    """
     config = uvicorn.Config(
         AccessCheck(app, token, open_paths=open_paths),
         interface="asgi3",
@@ -184,8 +191,8 @@ def uvicorn_server(
         access_log=False,  # it would contain IP addresses of users
         server_header=False,
         proxy_headers=False,
-        lifespan="off",
-        timeout_graceful_shutdown=1,
+        lifespan=lifespan,
+        timeout_graceful_shutdown=grace_s,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
     return uvicorn.Server(config)

@@ -15,9 +15,9 @@ import agentlightning as agl
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts.lease import End, LeaseHolder
-from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.preflight import check_triplet
 from sql_agent.rollouts.processes import Recovery, RunProcesses, cancel_stale_rollouts, proxy_name
+from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.retrying_scheduler import GroupBarrier, RetryingScheduler
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings

@@ -17,7 +17,7 @@ from sql_agent.rollouts.run_role import HEALTH_PATH, StoreAddress, check_store
 from tests.support.processes import ROOT, SCRIPT, family_and_ports, finish, lines, served_store, start, wait_for
 from tests.support.tiny_training import tiny_training
 
-HEALTH = {HEALTH_PATH, "/health"}
+HEALTH = {HEALTH_PATH, "/health/liveliness"}
 ASKED = {
     "GET": ["/", "/docs", "/v1/models", "/model/info", "/v1/agl/resources/latest", "/v1/agl/workers", *sorted(HEALTH)],
     "POST": ["/v1/chat/completions", "/rollout/r/attempt/a/v1/chat/completions", "/v1/agl/report", "/v1/traces",

@@ -17,6 +17,7 @@ import uvicorn
 
 import sql_agent.rollouts
 from sql_agent.rollouts.lit_agent import SqlLitAgent
+from sql_agent.rollouts.llm_proxy import LocalLlmProxy
 from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.store import RunStore, StoreClient
 from sql_agent.training.algorithm import TrainingAlgorithm
@@ -37,6 +38,7 @@ OVERRIDES = [
 ]
 # The private methods that we call, with the arguments that we pass.
 CALLED = {
+    (agl.LLMProxy, "_serve_context"): "",
     (agl.LightningStoreClient, "_get_session"): "",
     (agl.InMemoryLightningStore, "_evict_spans_for_rollout"): "collections, rollout_id",
     (uvicorn.Server, "_serve"): "",
@@ -129,6 +131,7 @@ def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
     classes = (
         RunStore,
         StoreClient,
+        LocalLlmProxy,
         TokenIdAdapter,
         SqlLitAgent,
     )

@@ -19,9 +19,9 @@ from fastapi.responses import JSONResponse
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import PreflightError
-from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.preflight import check_opentelemetry, check_triplet
 from sql_agent.rollouts.processes import RunProcesses
+from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.supervisor import Ended
@@ -140,6 +140,7 @@ def test_the_key_of_a_policy_is_in_no_file_while_its_proxy_runs_and_after_it_was
     try:
         asyncio.run(ask())
         assert keys == ["Bearer secret-key"]
+        assert [path for path in files() if path.suffix == ".yaml"], "the file that a killed proxy leaves"
         for pid in set(descendants(os.getpid())) - before - {processes._supervisor.pid}:
             os.kill(pid, signal.SIGKILL)
         for secret in (b"secret-key", processes.proxy_token.encode()):

@@ -44,10 +44,10 @@ async def test_both_servers_give_the_same_answers(client: StoreClient) -> None:
     )  # fmt: skip
     ids = {"rollout_id": taken.rollout_id, "attempt_id": taken.attempt.attempt_id}
     issued = await client.get_next_span_sequence_id(**ids)
-    exporter = SpanExporter(StoreAddress(client.server_address_root, client.token))
+    exporter = SpanExporter()
     call = make_span("call", {"ids": "[1, 2]"}, sequence_id=issued, seconds=(1.0, 2.0), **ids)
     for _ in range(2):  # sent twice, because an answer was lost
-        await exporter.send([call])
+        await exporter.send(client.otlp_traces_endpoint(), [call], token=client.token)
     await exporter.close()
     (running,) = await client.query_rollouts(rollout_id_in=[taken.rollout_id])
     await client.update_attempt(**ids, status="succeeded")
@@ -78,8 +78,8 @@ async def test_whoever_sends_spans_gets_whatever_error_keeps_them_from_the_store
 ) -> None:
     monkeypatch.setattr(spans, "_RETRIES", 1)
     monkeypatch.setattr(aiohttp.ClientSession, "post", Mock(side_effect=RuntimeError("the handler is closed")))
-    exporter = SpanExporter(StoreAddress("http://127.0.0.1:1"))
+    exporter = SpanExporter()
     span = make_span("call", {}, rollout_id="r", attempt_id="a", seconds=(1.0, 2.0))
     with pytest.raises(TrainingError, match="did not accept 1 spans: RuntimeError: the handler is closed"):
-        await asyncio.wait_for(exporter.send([span]), timeout=10)
+        await asyncio.wait_for(exporter.send("http://127.0.0.1:1", [span]), timeout=10)
     await exporter.close()
