@@ -1,4 +1,4 @@
-"""Run single rollouts through the store, many at a time: enqueue, wait for the end, read the result."""
+"""Run rollouts through the store, many at a time: enqueue, wait for the end, read the result, run lost ones again."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import agentlightning as agl
-import aiohttp
 
-from sql_agent.errors import SqlAgentError, TrainingError
+from sql_agent.errors import TrainingError
+from sql_agent.rollouts.group_ranking import GroupBarrier
 from sql_agent.rollouts.spans import complete_spans, read_rollout
-from sql_agent.rollouts.store import LOST, STARTED, RunStore, is_refusal
+from sql_agent.rollouts.store import LOST, STARTED, RunStore, StoreLostError, named_store_errors
 from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, Question
 
@@ -34,10 +34,6 @@ _NOTIFIED_POLL_S = 2.0  # between two polls of a store with a callback, for roll
 _CANCEL_S = 2.0  # time limit of the request that cancels a rollout
 _LOOK_S = 5.0  # between two checks for rollouts that run for too long
 _SHOWN = 3  # rollouts named in the message about a stall
-
-
-class StoreLostError(TrainingError):
-    """The store is down, refuses requests, or sends unreadable answers."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +210,69 @@ class RolloutScheduler:
                 future.set_result(Drop(cause=DropCause.ATTEMPT, detail=reason))
 
 
+class RolloutLostError(TrainingError):
+    """Every attempt at a rollout was lost, and not because of the model."""
+
+
+class RolloutObserver(Protocol):
+    """Callbacks for the start and the end of each attempt at a rollout, lost attempts included."""
+
+    def enqueued(self, request: RolloutRequest) -> None:
+        """Record the start of an attempt."""
+        ...
+
+    def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
+        """Record the end of an attempt; `rollout.dropped` is the reason if the attempt was lost."""
+        ...
+
+
+class RetryingScheduler:
+    """Runs each rollout until it is kept, with at most `retries` further attempts after losses.
+
+    An attempt that was lost because a process died does not count: the supervisor limits how often a process dies.
+    Failures of the model are not losses, and are scored. With a `barrier`, the rollouts of a training group wait for
+    each other and are ranked.
+    """
+
+    def __init__(
+        self,
+        scheduler: RolloutScheduler,
+        *,
+        retries: int,
+        observer: RolloutObserver,
+        barrier: GroupBarrier | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._retries = retries
+        self._observer = observer
+        self._barrier = barrier
+
+    async def run(self, request: RolloutRequest) -> FinishedRollout:
+        """Return a kept rollout for `request`. Raises RolloutLostError when all attempts were lost."""
+        barrier = self._barrier if request.mode == "train" else None
+        try:
+            return await self._tries(request, barrier)
+        finally:
+            if barrier is not None:
+                barrier.leave(request.group)
+
+    async def _tries(self, request: RolloutRequest, barrier: GroupBarrier | None) -> FinishedRollout:
+        reasons: list[str] = []
+        while len(reasons) <= self._retries:
+            self._observer.enqueued(request)
+            rollout = await self._scheduler.run(request)
+            if barrier is not None and rollout.dropped is None:
+                rollout = await barrier.add(rollout)
+            self._observer.finished(request, rollout)
+            if rollout.dropped is None:
+                return rollout
+            if rollout.dropped.cause is not DropCause.PROCESS:
+                reasons.append(str(rollout.dropped))
+        raise RolloutLostError(
+            f"every rollout of question {request.question.id} was lost ({len(reasons)} tries): {'; '.join(reasons)}"
+        )
+
+
 async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]) -> str:
     """Return a message about the unfinished rollouts: counts by status, and the three that run longest.
 
@@ -234,34 +293,3 @@ async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]
                 f"{spans} calls answered so far."
             )
     return " ".join(lines)
-
-
-@contextmanager
-def named_store_errors() -> Iterator[None]:
-    """Raise StoreLostError for errors of the store's client: no answer, a refusal, or an unreadable answer.
-
-    A SqlAgentError is raised unchanged.
-    """
-    try:
-        yield
-    except SqlAgentError:
-        raise
-    except (aiohttp.ClientError, OSError, RuntimeError, ValueError) as error:
-        raise _store_lost(error) from error
-
-
-def _store_lost(error: Exception) -> StoreLostError:
-    if is_refusal(error):
-        return StoreLostError(
-            f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}",
-            hint="read the output of the store and start a new one: this one may contain data that it cannot send",
-        )
-    if isinstance(error, ValueError):  # raised by json or pydantic
-        return StoreLostError(
-            f"an answer of the store cannot be used: {type(error).__name__}: {error}",
-            hint="use one version of this program and of agent-lightning on all hosts",
-        )
-    return StoreLostError(
-        f"the store does not answer any more: {type(error).__name__}: {error}",
-        hint="start the store again, then continue this run with --resume",
-    )

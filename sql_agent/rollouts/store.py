@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeGuard
 
 import agentlightning as agl
 import aiohttp
 from starlette.responses import JSONResponse
 
+from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts.run_role import HEALTH_PATH, StoreAddress
 from sql_agent.system.servers import bearer, bind, served, uvicorn_server
 
@@ -149,3 +150,38 @@ async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[
             await store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
             lost += 1
     return lost
+
+
+class StoreLostError(TrainingError):
+    """The store is down, refuses requests, or sends unreadable answers."""
+
+
+@contextmanager
+def named_store_errors() -> Iterator[None]:
+    """Raise StoreLostError for errors of the store's client: no answer, a refusal, or an unreadable answer.
+
+    A SqlAgentError is raised unchanged.
+    """
+    try:
+        yield
+    except SqlAgentError:
+        raise
+    except (aiohttp.ClientError, OSError, RuntimeError, ValueError) as error:
+        raise _store_lost(error) from error
+
+
+def _store_lost(error: Exception) -> StoreLostError:
+    if is_refusal(error):
+        return StoreLostError(
+            f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}",
+            hint="read the output of the store and start a new one: this one may contain data that it cannot send",
+        )
+    if isinstance(error, ValueError):  # raised by json or pydantic
+        return StoreLostError(
+            f"an answer of the store cannot be used: {type(error).__name__}: {error}",
+            hint="use one version of this program and of agent-lightning on all hosts",
+        )
+    return StoreLostError(
+        f"the store does not answer any more: {type(error).__name__}: {error}",
+        hint="start the store again, then continue this run with --resume",
+    )

@@ -14,15 +14,15 @@ import agentlightning as agl
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError, TrainingError
+from sql_agent.rollouts.group_ranking import GroupBarrier
 from sql_agent.rollouts.lease import End, LeaseHolder
 from sql_agent.rollouts.preflight import check_triplet
 from sql_agent.rollouts.processes import Recovery, RunProcesses, cancel_stale_rollouts, proxy_name
 from sql_agent.rollouts.proxy_calls import ServedModel
-from sql_agent.rollouts.retrying_scheduler import GroupBarrier, RetryingScheduler
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
-from sql_agent.rollouts.scheduler import RolloutScheduler, describe_stall, named_store_errors
-from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.scheduler import RetryingScheduler, RolloutScheduler, describe_stall
+from sql_agent.rollouts.store import RunStore, named_store_errors
 from sql_agent.runs.console import Ui
 from sql_agent.runs.find_checkpoints import how_to_go_on
 from sql_agent.runs.run_log import RunLog

@@ -17,9 +17,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from sql_agent.rollouts import scheduler as rollout_scheduler
-from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLostError
-from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler, StoreLostError, named_store_errors
-from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.scheduler import RetryingScheduler, RolloutLostError, RolloutRequest, RolloutScheduler
+from sql_agent.rollouts.store import RunStore, StoreLostError, named_store_errors
 from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, Question
 

@@ -18,7 +18,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts import lease
 from sql_agent.rollouts.lease import read_lease
-from sql_agent.rollouts.scheduler import StoreLostError
+from sql_agent.rollouts.store import StoreLostError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question

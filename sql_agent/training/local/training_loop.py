@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from sql_agent.errors import SqlAgentError
 from sql_agent.rollouts.proxy_calls import ServedModel
-from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLostError
-from sql_agent.rollouts.scheduler import RolloutRequest
+from sql_agent.rollouts.scheduler import RetryingScheduler, RolloutLostError, RolloutRequest
 from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.runs.run_folder import UNTRAINED
 from sql_agent.schemas import Question

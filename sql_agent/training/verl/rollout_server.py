@@ -12,8 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sql_agent.errors import SqlAgentError
-from sql_agent.rollouts.retrying_scheduler import RetryingScheduler
-from sql_agent.rollouts.scheduler import Mode, RolloutRequest
+from sql_agent.rollouts.scheduler import Mode, RetryingScheduler, RolloutRequest
 from sql_agent.rollouts.trajectory import FinishedRollout, one_turn, untrained
 from sql_agent.schemas import Question
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sql_agent.reward import GroupJudge, Judge, JudgeCase, Verdict
+from sql_agent.rollouts.group_ranking import GroupBarrier, rank_group
 from sql_agent.rollouts.metrics import summary
-from sql_agent.rollouts.retrying_scheduler import GroupBarrier, rank_group
 from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, Outcome, RewardParts, RolloutRecord
 from sql_agent.tasks.medical.medical_task import TASK

@@ -1,96 +1,28 @@
-"""Run lost rollouts again, so that groups stay complete, and rank each group when all its rollouts have ended."""
+"""Rank the rollouts of a group with one call of the judge, when all of them have ended."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from sql_agent.errors import JudgeError, TrainingError
+from sql_agent.errors import JudgeError
 from sql_agent.reward import GroupJudge, JudgeCase, Verdict, reward_parts
-from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, RewardParts, RolloutRecord, Usage
-
-
-class RolloutLostError(TrainingError):
-    """Every attempt at a rollout was lost, and not because of the model."""
-
-
-class RolloutObserver(Protocol):
-    """Callbacks for the start and the end of each attempt at a rollout, lost attempts included."""
-
-    def enqueued(self, request: RolloutRequest) -> None:
-        """Record the start of an attempt."""
-        ...
-
-    def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
-        """Record the end of an attempt; `rollout.dropped` is the reason if the attempt was lost."""
-        ...
-
-
-class RetryingScheduler:
-    """Runs each rollout until it is kept, with at most `retries` further attempts after losses.
-
-    An attempt that was lost because a process died does not count: the supervisor limits how often a process dies.
-    Failures of the model are not losses, and are scored. With a `barrier`, the rollouts of a training group wait for
-    each other and are ranked.
-    """
-
-    def __init__(
-        self,
-        scheduler: RolloutScheduler,
-        *,
-        retries: int,
-        observer: RolloutObserver,
-        barrier: GroupBarrier | None = None,
-    ) -> None:
-        self._scheduler = scheduler
-        self._retries = retries
-        self._observer = observer
-        self._barrier = barrier
-
-    async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """Return a kept rollout for `request`. Raises RolloutLostError when all attempts were lost."""
-        barrier = self._barrier if request.mode == "train" else None
-        try:
-            return await self._tries(request, barrier)
-        finally:
-            if barrier is not None:
-                barrier.leave(request.group)
-
-    async def _tries(self, request: RolloutRequest, barrier: GroupBarrier | None) -> FinishedRollout:
-        reasons: list[str] = []
-        while len(reasons) <= self._retries:
-            self._observer.enqueued(request)
-            rollout = await self._scheduler.run(request)
-            if barrier is not None and rollout.dropped is None:
-                rollout = await barrier.add(rollout)
-            self._observer.finished(request, rollout)
-            if rollout.dropped is None:
-                return rollout
-            if rollout.dropped.cause is not DropCause.PROCESS:
-                reasons.append(str(rollout.dropped))
-        raise RolloutLostError(
-            f"every rollout of question {request.question.id} was lost ({len(reasons)} tries): {'; '.join(reasons)}"
-        )
 
 
 async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> list[FinishedRollout]:
     """Return the rollouts of one group, in order, with rewards (0.0–1.1) from the ranking by `judge`.
 
     Dropped rollouts are returned unchanged. When the judge fails, all rollouts of the group are dropped with the
-    judge's error as the reason, because rewards of a partial ranking are not comparable. Raises ValueError when a kept
-    rollout has no record or no reward.
+    judge's error as the reason, because rewards of a partial ranking are not comparable.
     """
     kept = [r for r in rollouts if r.dropped is None]
     records = [r.record for r in kept if r.record is not None]
     rewards = [record.reward for record in records if record.reward is not None]
     if not kept:
         return list(rollouts)
-    if len(rewards) < len(kept):
-        raise ValueError("a kept rollout has no record or no reward")
     cases = [
         JudgeCase(question=r.question, answer=r.answer, calls=r.calls, evidence_read=r.evidence_read) for r in records
     ]
