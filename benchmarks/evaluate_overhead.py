@@ -27,10 +27,10 @@ sys.path.insert(0, str(ROOT))
 
 import httpx  # noqa: E402
 
+from sql_agent.agent.rollout import ask_all  # noqa: E402
 from sql_agent.agent.tools import QueryTool, function_tool  # noqa: E402
 from sql_agent.config.endpoints import ModelEndpoint  # noqa: E402
 from sql_agent.config.settings import load_settings, public_dump  # noqa: E402
-from sql_agent.evaluation.ask_all import ask_all  # noqa: E402
 from sql_agent.evaluation.folder import About, EvaluationFolder  # noqa: E402
 from sql_agent.schemas import Question  # noqa: E402
 from sql_agent.tasks.task import Task, load_task  # noqa: E402

@@ -1,7 +1,8 @@
-"""Run one rollout: the agent's workflow on one question, then the judge on its answer."""
+"""Run rollouts: the agent's workflow on a question, then the judge on its answer; many questions concurrently."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,10 +16,10 @@ from sql_agent.agent.tools import QueryObserver
 from sql_agent.agent.workflows import WORKFLOWS, AgentSession
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
-from sql_agent.database import Database
+from sql_agent.database import Database, DatabasePool
 from sql_agent.database.answers import DATABASE_CHANGED
 from sql_agent.database.provenance import judge_case
-from sql_agent.errors import DatabaseFileError, JudgeError
+from sql_agent.errors import DatabaseFileError, JudgeError, TrainingError
 from sql_agent.reward import Judge, score
 from sql_agent.reward.execution_match import statement_in
 from sql_agent.reward.judges.items import Reader
@@ -26,6 +27,14 @@ from sql_agent.schemas import Drop, DropCause, Outcome, QueryCall, Question, Rol
 from sql_agent.system.servers import LOCAL_NAMES
 from sql_agent.tasks.task import Task
 
+Asked = tuple[str, Question]  # the name of a question set, and a question of that set
+OnRecord = Callable[[str, RolloutRecord], None]
+
+_PAUSES_S = (1.0, 2.0, None)  # pause after each failed attempt at a question; None: no further attempt
+# Seconds between the starts of two workers. Workers that start together need the processor at the same moments: 500
+# questions with 32 workers took 12 to 21 % longer.
+_STAGGER_S = 0.02
+_DEAD_AFTER = 8  # consecutive questions that the model server failed
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # of various servers
 _CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "```tool_code")  # texts that begin a tool call
 # Seconds that an idle connection is kept: shorter than a server's own limit (LLM proxy 30 s, others often 5 s).
@@ -167,3 +176,53 @@ def _empty(question: Question) -> RolloutRecord:
 
 def _dropped(record: RolloutRecord, cause: DropCause, detail: str) -> RolloutRecord:
     return record.model_copy(update={"dropped": Drop(cause=cause, detail=detail)})
+
+
+async def ask_all(  # noqa: PLR0917  the parameters of `run_rollout`, in the same order
+    questions: Sequence[Asked],
+    task: Task,
+    endpoint: ModelEndpoint,
+    databases: DatabasePool,
+    judge: Judge,
+    settings: Settings,
+    *,
+    concurrency: int,
+    on_record: OnRecord,
+) -> None:
+    """Ask `questions`, `concurrency` at a time, and pass each finished record to `on_record`.
+
+    A rollout that the judge or the model server lost is retried; after three attempts its record has `dropped` set.
+    """
+    waiting = iter(questions)
+    failed_in_a_row = 0
+    gone: TrainingError | None = None
+    async with shared_client() as client:
+
+        async def work(number: int) -> None:
+            nonlocal failed_in_a_row, gone
+            await asyncio.sleep(number * _STAGGER_S)
+            for name, question in waiting:
+                with databases.of(question.database) as database:
+                    for pause in _PAUSES_S:
+                        record = await run_rollout(
+                            question, task, endpoint, database, judge, settings, http_client=client
+                        )
+                        if record.dropped is None or pause is None or gone:
+                            break
+                        await asyncio.sleep(pause)
+                on_record(name, record)
+                drop = record.dropped
+                failed_in_a_row = failed_in_a_row + 1 if drop and drop.cause is DropCause.MODEL_SERVER else 0
+                if drop and failed_in_a_row == _DEAD_AFTER:
+                    gone = TrainingError(
+                        f"the model {endpoint.model} at {endpoint.base_url} failed on {_DEAD_AFTER} questions in a "
+                        f"row: {drop.detail}",
+                        hint="correct the URL, the model's name or the key, then continue with --resume",
+                    )
+                if gone:
+                    return
+
+        # After a failure, the other workers finish their current question, so that its record is kept.
+        await asyncio.gather(*(work(number) for number in range(min(concurrency, len(questions)))))
+    if gone:
+        raise gone

@@ -219,7 +219,7 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
            f"{len(questions)} questions to ask, {at_once} at once, judge {about.judge.partition(':')[0]}")  # fmt: skip
     ui.say(f"Records: {folder.path}")
     with slow_imports():  # slow, so after the checks
-        from sql_agent.evaluation.ask_all import ask_all  # noqa: PLC0415
+        from sql_agent.agent.rollout import ask_all  # noqa: PLC0415
 
     judge = task.judge(settings, alone=True)
     if judge.identity != about.judge:

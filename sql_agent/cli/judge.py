@@ -20,6 +20,16 @@ from sql_agent.cli.command import (
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError, JudgeError
+from sql_agent.judge_eval.answers import (
+    Answer,
+    Example,
+    LabelledCase,
+    generate,
+    load_labelled,
+    refusals,
+    sample_evenly,
+    shipped,
+)
 from sql_agent.judge_eval.evaluation import (
     ATTACK_LIMIT,
     HALF,
@@ -32,8 +42,6 @@ from sql_agent.judge_eval.evaluation import (
     write,
     wrong_gradings,
 )
-from sql_agent.judge_eval.generation import Example, generate, refusals, sample_evenly
-from sql_agent.judge_eval.labelled_answers import Answer, LabelledCase, load_labelled, shipped
 from sql_agent.questions.derived_evidence import with_extractive_answers
 from sql_agent.questions.question_check import read_example
 from sql_agent.questions.question_columns import ColumnMapping

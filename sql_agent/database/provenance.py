@@ -27,7 +27,7 @@ from sql_agent.database.counterfactual import Change
 from sql_agent.database.schema import Naming, Schema, fold, quoted
 from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.reward.judges.items import Reader
-from sql_agent.reward.judges.statements import searched_texts, searches, written_texts, written_values
+from sql_agent.reward.judges.reference import searched_texts, searches, written_texts, written_values
 from sql_agent.schemas import Cell, Evidence, QueryAnswer, QueryCall, Question
 
 _MOST_OTHERS = 20  # values of the evidence's columns in other rows that all queries together may show

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from sql_agent.evaluation.compare import Comparison, Flip
 from sql_agent.evaluation.measures import (
     ANSWER_MEASURES,
     SAMPLE_MEASURES,
@@ -18,7 +17,7 @@ from sql_agent.evaluation.measures import (
     SetResult,
     reliability_measures,
 )
-from sql_agent.evaluation.statistics import PairedDifference
+from sql_agent.evaluation.statistics import Comparison, Flip, PairedDifference
 from sql_agent.runs.console import TableRow, TextTable, wrap
 from sql_agent.system.messages import first_of
 

@@ -14,7 +14,7 @@ from sql_agent.database import Database, DatabasePool
 from sql_agent.database.provenance import evidence_read, row_names
 from sql_agent.database.schema import Naming, quoted
 from sql_agent.errors import ConfigError, DataError, JudgeError
-from sql_agent.judge_eval.generation import Example, Reading
+from sql_agent.judge_eval.answers import Example, Reading
 from sql_agent.questions.derived_evidence import derive_evidence, lacks_evidence
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.judges.items import Reader, Words, is_prose

@@ -13,8 +13,7 @@ from sql_agent.reward.judges.base import Judge
 from sql_agent.reward.judges.endpoint import CallLimits
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Words
-from sql_agent.reward.judges.prefilter import PrefilteredJudge
-from sql_agent.reward.judges.wrappers import CachedJudge, PanelJudge
+from sql_agent.reward.judges.wrappers import CachedJudge, PanelJudge, PrefilteredJudge
 from sql_agent.schemas import Lang
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ def teach(server: QuestionServer, model: str, *numbers: int) -> None:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[QuestionServer]:
-    monkeypatch.setattr("sql_agent.evaluation.ask_all._PAUSES_S", (0.01, 0.01, None))
+    monkeypatch.setattr("sql_agent.agent.rollout._PAUSES_S", (0.01, 0.01, None))
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("TEACHER_MODEL", raising=False)
     with answering() as server:

@@ -10,7 +10,7 @@ import pytest
 
 from sql_agent.cli.command import exits_cleanly
 from sql_agent.cli.judge import main
-from sql_agent.judge_eval.labelled_answers import LabelledCase, shipped
+from sql_agent.judge_eval.answers import LabelledCase, shipped
 from sql_agent.system.servers import free_port
 from sql_agent.tasks.medical.medical_task import make_question_files
 from sql_agent.tasks.medical.sample import build_database, load_facts

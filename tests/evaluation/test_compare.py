@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.evaluation.compare import check_comparable, compare
 from sql_agent.evaluation.folder import About
-from sql_agent.evaluation.statistics import mcnemar
+from sql_agent.evaluation.statistics import check_comparable, compare, mcnemar
 from sql_agent.schemas import RolloutRecord
 from tests.support.records import record
 

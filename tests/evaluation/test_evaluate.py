@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.agent.rollout import ask_all
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
-from sql_agent.evaluation.ask_all import ask_all
 from sql_agent.schemas import DropCause, Question, RolloutRecord
 from sql_agent.tasks.task import load_task
 from tests.support.question_server import QuestionServer, answering
@@ -22,7 +22,7 @@ QUESTIONS = [Question(id=f"q{i}", question=f"Which form has Drug {i}?", answer="
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[QuestionServer]:
-    monkeypatch.setattr("sql_agent.evaluation.ask_all._PAUSES_S", (0.01, 0.01, None))
+    monkeypatch.setattr("sql_agent.agent.rollout._PAUSES_S", (0.01, 0.01, None))
     with answering() as server:
         for number, question in enumerate(QUESTIONS, 1):
             sql = f"SELECT form FROM drugs_info WHERE id = {number}"

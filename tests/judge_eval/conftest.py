@@ -10,9 +10,8 @@ from typing import get_args
 import pytest
 
 from sql_agent.database import open_database
+from sql_agent.judge_eval.answers import Example, generate, shipped
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, grade
-from sql_agent.judge_eval.generation import Example, generate
-from sql_agent.judge_eval.labelled_answers import shipped
 from sql_agent.questions.question_check import read_example
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import rule_reward

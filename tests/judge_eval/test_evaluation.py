@@ -10,9 +10,8 @@ import pytest
 
 from sql_agent.errors import JudgeError
 from sql_agent.judge_eval.agreement import over_credit
+from sql_agent.judge_eval.answers import generate, shipped
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, grade, new_folder, wrong_gradings
-from sql_agent.judge_eval.generation import generate
-from sql_agent.judge_eval.labelled_answers import shipped
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.schemas import Usage
 from tests.support.examples import REFUSAL, example, unanswerable

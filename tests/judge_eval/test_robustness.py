@@ -7,9 +7,9 @@ from statistics import fmean
 
 import pytest
 
+from sql_agent.judge_eval.answers import POLICIES, Example, generate, sample_evenly
 from sql_agent.judge_eval.evaluation import Grading
 from sql_agent.judge_eval.falsifying import FALSE
-from sql_agent.judge_eval.generation import POLICIES, Example, generate, sample_evenly
 from sql_agent.judge_eval.transformations import HARMLESS
 from tests.support.examples import REFUSAL, example, unanswerable
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from sql_agent.judge_eval.answers import LabelledCase, shipped
 from sql_agent.judge_eval.evaluation import ATTACK_LIMIT
-from sql_agent.judge_eval.labelled_answers import LabelledCase, shipped
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.tasks.medical.medical_task import TASK
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sql_agent.judge_eval import falsifying
+from sql_agent.judge_eval.answers import generate
 from sql_agent.judge_eval.evaluation import grade
 from sql_agent.judge_eval.falsifying import FALSE
-from sql_agent.judge_eval.generation import generate
 from sql_agent.judge_eval.transformations import HARMLESS, Subject, Transformation, wordings
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang, Question

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sql_agent.judge_eval.generation import Example, Reading
+from sql_agent.judge_eval.answers import Example, Reading
 from sql_agent.schemas import Lang, QueryAnswer, QueryCall, Question
 
 REFUSAL: dict[Lang, str] = {"en": "The database does not hold this information.", "zh": "数据库中没有这一信息。"}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sql_agent.errors import JudgeError
+from sql_agent.judge_eval.answers import shipped
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, measure
-from sql_agent.judge_eval.labelled_answers import shipped
 from sql_agent.reward import Judge
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge

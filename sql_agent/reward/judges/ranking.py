@@ -16,7 +16,6 @@ from pydantic import BaseModel, Field
 from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.llm import LENIENT
-from sql_agent.reward.judges.prefilter import prefilter
 from sql_agent.reward.judges.prompt_parts import (
     json_string,
     plain_text,
@@ -26,6 +25,7 @@ from sql_agent.reward.judges.prompt_parts import (
     render,
     rows_text,
 )
+from sql_agent.reward.judges.wrappers import prefilter
 from sql_agent.schemas import Usage
 
 _VERSION = 3  # raise it when a prompt, the repair text, the shown rows or the parsing of replies changes

@@ -39,8 +39,7 @@ from sql_agent.system.files import sync, sync_tree
 from sql_agent.system.resources import free_shown
 from sql_agent.tasks.task import load_task
 from sql_agent.training.local.grpo_update import GrpoUpdate
-from sql_agent.training.local.policy_service import PolicyService
-from sql_agent.training.policy.cpu import prepare_torch
+from sql_agent.training.local.policy_service import PolicyService, prepare_torch
 from sql_agent.training.policy.model import Policy, add_adapters, base_copy, load_adapters, load_policy, save_adapters
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
 from sql_agent.training.serving.server import ServerThread

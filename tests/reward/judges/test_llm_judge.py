@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.sections import JudgeSettings
 from sql_agent.errors import ConfigError
-from sql_agent.judge_eval.labelled_answers import shipped
+from sql_agent.judge_eval.answers import shipped
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.client import JudgeClient

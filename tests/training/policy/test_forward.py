@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from sql_agent.errors import ModelError
 from sql_agent.rollouts.trajectory import TokenSequence
+from sql_agent.training.local.policy_service import prepare_torch
 from sql_agent.training.local.sampler import Request, Sampler
 from sql_agent.training.policy import attention
 from sql_agent.training.policy.attention import pack
-from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.forward import common_prefix, token_logprobs
 from sql_agent.training.policy.model import Policy, load_policy
 
