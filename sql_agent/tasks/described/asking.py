@@ -26,7 +26,7 @@ from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.statement import Comparison, Statement
 from sql_agent.tasks.described.words import filled, half
 
-_ASIDE_SHARE = 0.35  # of the questions that come with words beside them; most people tell why they ask
+_ASIDE_SHARE = 0.2  # of the questions that come with words beside them
 _NAME_SHARE = 0.25  # of the questions about one row that name it in other words
 _PART_SHARE = 0.4  # of those: how many search a part of the name at once, where that finds the row
 _SAID_SHARE = 0.5  # of the searches that use an everyday word, where there is one
