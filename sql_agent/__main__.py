@@ -31,7 +31,7 @@ _EPILOG = f"""\
 Start here:
   sql-agent check                        is everything installed?
   sql-agent train --ci-fast              one training step on the sample data
-  sql-agent ask "What treats hypothyroidism?"
+  sql-agent ask "How is hypothyroidism treated?"
 
 `sql-agent COMMAND --help` explains a command.
 {NOT_ADVICE}"""

@@ -39,7 +39,7 @@ that is set, else the embedded SmolLM2-135M-Instruct after supervised
 fine-tuning, which takes some two minutes the first time."""
 
 _EXAMPLES = """
-  sql-agent ask "What treats hypothyroidism?"
+  sql-agent ask "How is hypothyroidism treated?"
   sql-agent ask -n 2                     two questions of the validation file
   sql-agent ask --run runs/quickstart    one question before and after training
   sql-agent ask --model runs/quickstart/checkpoints/step-000001/model
