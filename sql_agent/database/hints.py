@@ -100,10 +100,10 @@ class Hints:
         table = only_table(tree, self._schema)
         known = set(map(fold, self._schema.columns.get(table or "", ())))
         name = self._name_columns.get(table or "")
-        parts = conditions(tree, self._schema, self._dialect)
         texts = [
             replace(text, table=table, column=name and fold(name))
-            for text in (text for part in parts for text in part.texts)
+            for part in conditions(tree, self._schema, self._dialect)
+            for text in part.texts
             if (column := text.node.find(exp.Column)) is not None and fold(column.name) not in known
         ][:MAX_TEXTS]
         places = [(text, place) for text in texts for place in _whole(self._names.exact(text.text), text)]

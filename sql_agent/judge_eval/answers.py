@@ -50,7 +50,7 @@ class LabelledCase(Record):
     reason: str = ""
 
     def of_set(self, name: Literal["labels", "attacks"]) -> Answer:
-        """Return this as an answer of the set `name`."""
+        """Return the case and its label as an answer of the set `name`."""
         return Answer(name, self.kind or "other", self.label, self.case)
 
     @property

@@ -70,6 +70,6 @@ class Passages:
 
     @cached_property
     def _alone(self) -> Counter[str]:
-        """The number of cells in which a word of letters, or a short Chinese text between marks, stands."""
+        """The number of cells with each word of letters, or short Chinese text, that stands alone."""
         cells = (cell for cells in self._catalog.texts() for cell in cells.split("\0"))
         return Counter(word for cell in cells for word in set(_WORD.findall(cell)))

@@ -91,7 +91,7 @@ class RowQuestions(Drafting):
                 yield draft
 
     def _contained(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:
-        """Return a question whether a cell has an item or a word, perhaps said in an everyday word."""
+        """Return a yes-or-no question: does a cell have an item or a word? It may be said in an everyday word."""
         if not self._catalog.answer(row, name):
             return None
         templates = self._either(column.confirm, "is_item") if column.kind == "list" else column.confirm
