@@ -21,11 +21,13 @@ from sql_agent.evaluation.measures import in_samples, price_of
 from sql_agent.evaluation.results import (
     Evaluation,
     Rollouts,
+    Votes,
     check_predictions,
     final_answers,
     measure,
     print_report,
     report_on,
+    votes_of,
     write_predictions,
     write_results,
 )
@@ -117,6 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_predictions(arguments.predictions, folders[0].about().settings["task"])
     evaluations: list[Evaluation] = []
     rollouts: list[Rollouts] = []
+    votes: list[Votes] = []
     for folder in folders:
         if folder.path not in map(Path, arguments.models):  # else it was finished earlier
             try:
@@ -127,7 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return INTERRUPTED
         about = folder.about()
         price = price_of(about.remote_model) if about.remote_model else None
-        evaluations.append(measure(folder, price=price, seed=about.settings["seed"]))
+        votes.append(votes_of(folder))
+        evaluations.append(measure(folder, votes[-1], price=price, seed=about.settings["seed"]))
         rollouts.append(folder.records())
         _write_one(folder, evaluations[-1], rollouts[-1], ui, shown=len(folders) == 1)
     seed = evaluations[0].about.settings["seed"]
@@ -140,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             ui.say(f"Comparison: {paths['html']}   Table to paste: {paths['md']}")
     if arguments.predictions:
-        write_predictions(arguments.predictions, final_answers(folders[0], evaluations[0]))
+        write_predictions(arguments.predictions, final_answers(folders[0], evaluations[0], votes[0]))
         ui.say(f"Predictions: {arguments.predictions}")
     ui.say(load_task(evaluations[0].about.settings["task"]).disclaimer)
     _refuse_dropped(folders, rollouts)

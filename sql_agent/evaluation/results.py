@@ -54,56 +54,64 @@ class Report(Record):
 
 
 Rollouts = Mapping[Key, RolloutRecord]
+Votes = Mapping[str, Sequence[Vote]]  # by question set
 
 
-def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int = 0) -> Evaluation:
-    about, asked, records = folder.about(), folder.sets(), folder.records()
+def measure(folder: EvaluationFolder, votes: Votes, *, price: Price | None = None, seed: int = 0) -> Evaluation:
+    about, asked = folder.about(), folder.sets()
     task = load_task(about.settings["task"])
     results: dict[str, SetResult] = {}
     below: dict[str, float] = {}
 
     def add(name: str, of: Sequence[RolloutRecord], samples: int = 1) -> None:
-        reliability = task.answer_is_sql
-        results[name] = measure_set(of, task.words, price=price, seed=seed, samples=samples, reliability=reliability)
+        results[name] = measure_set(
+            of, task.words, price=price, seed=seed, samples=samples, reliability=task.answer_is_sql
+        )
 
-    for name in asked:
-        of = [record for (set_name, _), record in records.items() if set_name == name]
+    for name, of in _by_set(folder).items():
         if not of:
             continue
         add(name, of, about.samples)
-        if about.samples > 1 and (votes := _votes(of, about)):
-            add(f"{name}, vote", decide(votes, task.words))
-            if any(task.abstains(record.question.answer, record.question.lang) for record, _ in votes):
+        if cast := votes.get(name):
+            add(f"{name}, vote", decide(cast, task.words))
+            if any(task.abstains(record.question.answer, record.question.lang) for record, _ in cast):
                 given = about.refuse_below
-                below[name] = best_threshold(votes, task.words) if given is None else given
-                add(f"{name}, vote of {below[name]:.0%} or null", decide(votes, task.words, below[name]))
+                below[name] = best_threshold(cast, task.words) if given is None else given
+                add(f"{name}, vote of {below[name]:.0%} or null", decide(cast, task.words, below[name]))
     counts = {name: len(questions) for name, questions in asked.items()}
     return Evaluation(about=about, asked=counts, sets=results, refuse_below=below)
 
 
-def final_answers(folder: EvaluationFolder, evaluation: Evaluation) -> list[tuple[Question, str]]:
+def final_answers(folder: EvaluationFolder, evaluation: Evaluation, votes: Votes) -> list[tuple[Question, str]]:
     """Return each question in the order of its file, with the answer or ""; of several samples, that of the vote."""
-    records, samples = folder.records(), evaluation.about.samples
+    records, samples = _by_set(folder), evaluation.about.samples
     words = load_task(evaluation.about.settings["task"]).words
     answers = []
     for name, questions in folder.sets().items():
-        of = [record for (set_name, _), record in records.items() if set_name == name]
-        if samples > 1:
-            of = decide(_votes(of, evaluation.about), words, evaluation.refuse_below.get(name, 0.0))
+        below = evaluation.refuse_below.get(name, 0.0)
+        of = decide(votes[name], words, below) if samples > 1 else records[name]
         found = {record.question.id: record.answer for record in of}
         answers += [(question, found.get(question.id, "")) for question in without_samples(questions, samples)]
     return answers
 
 
-def _votes(records: Sequence[RolloutRecord], about: About) -> list[Vote]:
-    """Return the votes; in a SQL task with refusals, a statement in doubt (`Doubts`) has none."""
-    task = load_task(about.settings["task"])
+def votes_of(folder: EvaluationFolder) -> Votes:
+    """Return the votes by set; in a SQL task with refusals, a statement in doubt (`Doubts`) has none."""
+    about = folder.about()
+    if about.samples == 1:
+        return {}
+    task, records = load_task(about.settings["task"]), _by_set(folder)
     if not (task.answer_is_sql and any(words.refusals for words in task.words.values())):
-        return vote(records, task.words, about.samples)
+        return {name: vote(of, task.words, about.samples) for name, of in records.items()}
     settings = load_settings(flags=about.settings)
     with task.databases(settings) as databases:
-        trained = task.questions(settings, "train") if about.run else None
-        return vote(records, task.words, about.samples, Doubts(databases, trained))
+        doubts = Doubts(databases, task.questions(settings, "train") if about.run else None)
+        return {name: vote(of, task.words, about.samples, doubts) for name, of in records.items()}
+
+
+def _by_set(folder: EvaluationFolder) -> dict[str, list[RolloutRecord]]:
+    records = folder.records().items()
+    return {name: [record for (each, _), record in records if each == name] for name in folder.sets()}
 
 
 def report_on(
