@@ -7,6 +7,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, new_
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
 from sql_agent.config.endpoints import EndpointSettings
-from sql_agent.config.settings import load_settings, public_dump
+from sql_agent.config.settings import load_settings, public_dump, read_sources
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
 from sql_agent.evaluation.measures import in_samples, price_of
@@ -76,8 +77,8 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("-n", dest="count", type=positive, metavar="N", help="ask N questions of each set, evenly "
                         "spaced over its types; default: all")  # fmt: skip
     parser.add_argument("--samples", type=positive, default=1, metavar="K", help="ask each question K times, at "
-                        "temperature 1 unless agent.val_temperature is given; adds pass@1, pass@k, pass^k, and "
-                        "the vote")  # fmt: skip
+                        "agent.val_temperature, or 1 if nothing sets it; adds pass@1, pass@k, pass^k, and the "
+                        "vote")  # fmt: skip
     parser.add_argument("--refuse-below", type=share, metavar="SHARE", help="the vote refuses where fewer of the "
                         "samples agree; default: the share with the best RS(10) on these questions")  # fmt: skip
     parser.add_argument("--concurrency", type=positive, metavar="N",
@@ -153,19 +154,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[EvaluationFolder]:
     """Find all models and questions before the first question is asked, and return the folder of each evaluation."""
-    flags = dict(arguments.flags)
-    if arguments.samples > 1 and not any(word.startswith("agent.val_temperature=") for word in arguments.overrides):
-        flags["agent.val_temperature"] = 1.0
+    given = any("agent.val_temperature" in source.values for source in read_sources(arguments.overrides))
     folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
     for named in arguments.models or [None]:
         if arguments.compare and EvaluationFolder.is_one(Path(named)):
             folders.append(_finished(Path(named)))
         else:
-            model = find_model(named, arguments.run, arguments.overrides, flags, ui)
+            model = find_model(named, arguments.run, arguments.overrides, arguments.flags, ui)
+            if arguments.samples > 1 and not given and model.settings.agent.val_temperature == 0:
+                model = _at_temperature_1(model)
             if arguments.predictions:
                 check_predictions(arguments.predictions, model.settings.task)
             folders.append((model, *_what_to_ask(model, arguments, ui)))
     return [each if isinstance(each, EvaluationFolder) else _create(*each) for each in folders]
+
+
+def _at_temperature_1(model: ChosenModel) -> ChosenModel:
+    agent = model.settings.agent.model_copy(update={"val_temperature": 1.0})
+    remote = replace(model.remote, temperature=1.0) if model.remote else None
+    return replace(model, settings=model.settings.model_copy(update={"agent": agent}), remote=remote)
 
 
 def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> tuple[Sets, About]:
@@ -219,8 +226,10 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
     model = _model_of(about)
     settings, task = model.settings, load_task(model.settings.task)
     at_once = concurrency or settings.runner.concurrency
+    samples = f"{about.samples} samples at temperature {settings.agent.val_temperature:g}, " * (about.samples > 1)
     ui.say(f"Evaluating {about.model}{f' at {about.base_url}' if about.base_url else ''}: {len(waiting)} of "
-           f"{len(questions)} questions to ask, {at_once} at once, judge {about.judge.partition(':')[0]}")  # fmt: skip
+           f"{len(questions)} questions to ask, {samples}{at_once} at once, "
+           f"judge {about.judge.partition(':')[0]}")  # fmt: skip
     ui.say(f"Records: {folder.path}")
     with slow_imports():  # slow, so after the checks
         from sql_agent.agent.rollout import ask_all  # noqa: PLC0415

@@ -128,7 +128,31 @@ def test_samples_ask_each_question_several_times_at_temperature_1(
     (evaluation,) = result(folder)["evaluations"]
     assert evaluation["asked"] == {"mine": 2 * len(QUESTIONS)}
     assert evaluation["about"]["settings"]["agent"]["val_temperature"] == 1.0
-    assert "pass^k: correct every time" in capsys.readouterr().out
+    output = " ".join(capsys.readouterr().out.split())
+    assert "2 samples at temperature 1, " in output
+    assert "pass^k: correct every time" in output
+
+
+@pytest.mark.parametrize("given", ["0.3", "0"])
+def test_samples_keep_a_temperature_that_the_environment_sets(
+    given: str,
+    server: QuestionServer,
+    arguments: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SQL_AGENT_AGENT__VAL_TEMPERATURE", given)
+    assert main(["half", "--samples", "2", *arguments]) == 0
+    assert f"2 samples at temperature {given}, " in " ".join(capsys.readouterr().out.split())
+
+
+def test_samples_keep_the_temperature_of_the_run(
+    server: QuestionServer, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = f"data.train_file={write(tmp_path / 'train.jsonl', QUESTIONS[:1])}"
+    run = RunLog.create(load_settings([train, "agent.val_temperature=0.7", *overrides(tmp_path)])).folder
+    assert main(["half", f"--run={run}", "--samples=2", "--allow-overlap", *arguments]) == 0
+    assert "2 samples at temperature 0.7, " in " ".join(capsys.readouterr().out.split())
 
 
 def test_models_are_compared_and_the_questions_that_flipped_are_named(
