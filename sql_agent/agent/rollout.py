@@ -183,7 +183,7 @@ async def ask_all(  # noqa: PLR0917  the parameters of `run_rollout`, in the sam
     task: Task,
     endpoint: ModelEndpoint,
     databases: DatabasePool,
-    judge: Judge,
+    judge: Judge | None,
     settings: Settings,
     *,
     concurrency: int,
@@ -217,7 +217,7 @@ async def ask_all(  # noqa: PLR0917  the parameters of `run_rollout`, in the sam
                     gone = TrainingError(
                         f"the model {endpoint.model} at {endpoint.base_url} failed on {_DEAD_AFTER} questions in a "
                         f"row: {drop.detail}",
-                        hint="correct the URL, the model's name or the key, then continue with --resume",
+                        hint="correct the URL, the model's name or the key, then ask again, or evaluate with --resume",
                     )
                 if gone:
                     return

@@ -14,7 +14,6 @@ from rich.text import Text
 from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, new_parser, parse_words, positive
 from sql_agent.cli.model_choice import NO_BENCHMARK, ChosenModel, check_model, describe_local, find_model, served
 from sql_agent.cli.question_sets import evenly_spaced
-from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence
@@ -158,27 +157,25 @@ def _own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
 def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenModel, ui: Ui) -> list[float]:
     """Ask and show each question, and return the rewards of the questions with a reference answer."""
     with slow_imports():  # imported after the checks
-        from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415
+        from sql_agent.agent.rollout import ask_all  # noqa: PLC0415
 
     settings, task = model.settings, load_task(model.settings.task)
+    records: list[RolloutRecord] = []
+
+    def show(title: str, record: RolloutRecord) -> None:
+        records.append(record)
+        ui.console.rule(Text(title))
+        show_rollout(record, ui.console)
+
     with task.databases(settings) as databases:
         databases.check(q.database for q in questions)
         # Without a reference answer nothing is graded, and a judge might need a key.
         judge = task.judge(settings, alone=True) if any(q.answer for q in questions) else None
         if judge is not None and judge.name == "facts":
             questions = with_derived_evidence(questions, databases)
-
-        async def ask(endpoint: ModelEndpoint) -> list[RolloutRecord]:
-            records = []
-            for question, title in zip(questions, titles, strict=True):
-                with ui.status(f"Asking: {title}"), databases.of(question.database) as database:
-                    records.append(await run_rollout(question, task, endpoint, database, judge, settings))
-                ui.console.rule(Text(title))
-                show_rollout(records[-1], ui.console)
-            return records
-
-        with served(model, databases, ui) as endpoint:
-            records = asyncio.run(ask(endpoint))
+        asked = list(zip(titles, questions, strict=True))
+        with served(model, databases, ui) as endpoint, ui.status("Asking"):
+            asyncio.run(ask_all(asked, task, endpoint, databases, judge, settings, concurrency=1, on_record=show))
     ui.console.rule()
     if failed := sum(record.dropped is not None for record in records):
         raise TrainingError(

@@ -42,6 +42,7 @@ ANSWER = (
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A model behind OPENAI_API_BASE."""
     with serving() as server:
+        monkeypatch.setattr("sql_agent.agent.rollout._PAUSES_S", (0.01, 0.01, None))
         monkeypatch.setenv("OPENAI_API_BASE", server.url)
         monkeypatch.setenv("OPENAI_MODEL", "scripted")
         monkeypatch.setenv("OPENAI_API_KEY", "unused")
@@ -184,11 +185,19 @@ def test_a_file_with_other_names_of_columns_is_read_by_its_mapping(
 def test_a_model_that_cannot_be_reached_is_a_failure_with_its_cause(
     server: Server, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.script = [500]
+    server.script = [500, 500, 500]
     assert exits_cleanly(main, ["Which forms are there?", database]) == 2
     said = capsys.readouterr()
     assert "InternalServerError" in unwrapped(said.out)
     assert "error: 1 of 1 question could not be asked or graded" in said.err
+
+
+def test_a_question_is_asked_again_after_a_failure_of_the_server(
+    server: Server, database: str, graded: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.script = [500, tool_call(FORM_SQL), "tablet"]
+    assert main([graded, database]) == 0
+    assert "1.100 of 1.1 on 1 question." in unwrapped(capsys.readouterr().out)
 
 
 def test_a_model_named_on_the_command_line_is_asked_at_the_endpoint(
