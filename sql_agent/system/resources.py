@@ -75,28 +75,26 @@ def raise_open_files(wanted: int) -> int:
 
 
 def gpu_names() -> list[str]:
+    """Return the names of the GPUs that this process may use. Empty if nvidia-smi is missing or fails."""
     return _nvidia_smi("name")
 
 
 def gpu_memory() -> tuple[int, int] | None:
-    """Return the total and the free bytes of the GPU with the least free memory; None without nvidia-smi.
-
-    Only the GPUs in CUDA_VISIBLE_DEVICES count, if that variable is set.
-    """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    sizes = [line.split(",") for line in _nvidia_smi("memory.total,memory.free", *(["-i", visible] if visible else []))]
+    """Return the total and the free bytes of the usable GPU with the least free memory; None if there is none."""
+    sizes = [line.split(",") for line in _nvidia_smi("memory.total,memory.free")]
     of_gpus = [(int(total) << 20, int(free) << 20) for total, free in sizes if free.strip().isdigit()]
     return min(of_gpus, key=lambda size: size[1], default=None)
 
 
-def _nvidia_smi(query: str, *options: str) -> list[str]:
-    """Return a line for each GPU with the values of `query`; empty when nvidia-smi is missing or fails."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
+def _nvidia_smi(query: str) -> list[str]:
+    """Return a line with the values of `query` for each GPU in CUDA_VISIBLE_DEVICES, or for all if it is not set."""
+    command, visible = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if command is None or visible == "":
         return []
+    only = [] if visible is None else ["-i", visible]
     try:
         shown = subprocess.run(  # noqa: S603
-            [command, f"--query-gpu={query}", "--format=csv,noheader,nounits", *options],
+            [command, f"--query-gpu={query}", "--format=csv,noheader,nounits", *only],
             capture_output=True, text=True, check=False, timeout=20,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):  # a damaged driver makes it hang

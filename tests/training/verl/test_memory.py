@@ -10,7 +10,7 @@ import pytest
 
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
-from sql_agent.system.resources import gpu_memory
+from sql_agent.system.resources import gpu_memory, gpu_names
 from sql_agent.training.verl import memory, sft
 from sql_agent.training.verl.config import defaults, verl_options
 from sql_agent.training.verl.memory import GB, MemoryPlan, smaller_passes
@@ -146,6 +146,22 @@ def test_a_model_of_unknown_sizes_gets_the_smallest_passes(tmp_path: Path, card:
     (folder / "config.json").write_text(text.replace("{", '{"num_experts": 64, ', 1))
     plan = plan_memory(load_settings([f"model={folder}"], defaults=defaults("spider")))
     assert (plan.tokens, plan.checkpointing, plan.phases) == (6144, True, {})
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"), [(None, ["A", "B"]), ("1", ["B"]), ("", []), ("-1", [])], ids=["unset", "one", "empty", "-1"]
+)
+def test_only_gpus_that_a_program_may_use_count(
+    visible: str | None, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\ncase \"$4\" in '') printf 'A\\nB\\n';; 1) echo B;; *) exit 6;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda _: str(program))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpu_names() == names
 
 
 def test_a_damaged_driver_costs_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
