@@ -212,7 +212,6 @@ class JudgeSettings(Section):
     reward_model_range: tuple[float, float] = Field(
         (0.0, 1.0), description="lowest and highest score of the reward model, mapped to 0 and 1"
     )
-    max_answer_chars: Positive = Field(2000, description="characters of an answer; every judge scores a longer one 0")
     max_tokens: Positive = Field(
         800, description="tokens of one reply of the judge; doubled at most twice when a reply is cut off"
     )

@@ -82,16 +82,13 @@ class _Factory:
         if name == "ranking":
             from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415
 
-            client, facts = self.client(self._teacher.model), FactsJudge(self._words)
-            return RankingJudge(client, facts, max_chars=self._settings.max_answer_chars)
+            return RankingJudge(self.client(self._teacher.model), FactsJudge(self._words))
         labels = name.split("+")
         if len(set(labels)) < len(labels):
             raise ConfigError(f"the panel {name} names a judge twice", hint="name each judge once, models as llm:MODEL")
         members = [(label, self._member(label)) for label in labels]
         judge = members[0][1] if len(members) == 1 else PanelJudge(members)
-        if name == "facts":  # no prefilter, because no model reads the answer
-            return judge
-        return PrefilteredJudge(judge, max_chars=self._settings.max_answer_chars)
+        return judge if name == "facts" else PrefilteredJudge(judge)  # no model reads what "facts" grades
 
     def client(self, model: str | None) -> JudgeClient:
         from sql_agent.reward.judges.client import JudgeClient  # noqa: PLC0415

@@ -56,10 +56,9 @@ class RankingJudge:
 
     name = "ranking"
 
-    def __init__(self, client: JudgeClient, absolute: Judge, *, max_chars: int) -> None:
+    def __init__(self, client: JudgeClient, absolute: Judge) -> None:
         self._client = client
         self._absolute = absolute
-        self._max_chars = max_chars
 
     @property
     def identity(self) -> str:
@@ -76,7 +75,7 @@ class RankingJudge:
         ranked once and get the same score. If fewer than two different answers are left, each keeps its own score. The
         first verdict has the usage of the request, without that of `own`. Raises JudgeError.
         """
-        shown = _different([c for c in cases if prefilter(c, max_chars=self._max_chars) is None])
+        shown = _different([c for c in cases if prefilter(c) is None])
         ranked_answers, usage = (await self._ask(shown)) if len(shown) > 1 else ({}, Usage())
         verdicts: list[Verdict] = []
         for case, alone in zip(cases, own, strict=True):

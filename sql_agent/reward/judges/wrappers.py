@@ -105,6 +105,7 @@ class CachedJudge(JudgeWrapper):
         return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
 
 
+_MAX_CHARS = 2000  # of an answer
 _RAW = re.compile(
     r'^\s*(?:[\[{]\s*[\[{(\'"\d]|\(\s*(?:[\[{(\'"]|\d+\s*,))|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',
     re.IGNORECASE | re.DOTALL,
@@ -127,14 +128,14 @@ _TO_THE_JUDGE = re.compile(
 )
 
 
-def prefilter(case: JudgeCase, *, max_chars: int) -> str | None:
+def prefilter(case: JudgeCase) -> str | None:
     """Return why `case` scores 0 without a judge; None if a judge has to grade it."""
     answer = case.answer
     queried = any(call.answer.status == "ok" for call in case.calls)
     stops = (
         ("empty answer", not answer.strip()),
         ("no word and no number in the answer", not re.search(r"\w", answer)),
-        (f"more than {max_chars} characters", len(answer) > max_chars),
+        (f"more than {_MAX_CHARS} characters", len(answer) > _MAX_CHARS),
         ("raw data or SQL instead of an answer", is_raw(answer)),
         ("no successful query", _needs_a_query(case) and not queried),
         ("speaks to the judge", addresses_the_judge(case)),
@@ -173,13 +174,9 @@ def _needs_a_query(case: JudgeCase) -> bool:
 class PrefilteredJudge(JudgeWrapper):
     """A judge behind the prefilter: an answer that the prefilter stops scores 0 without a call."""
 
-    def __init__(self, judge: Judge, *, max_chars: int) -> None:
-        super().__init__(judge)
-        self._max_chars = max_chars
-
     async def grade(self, case: JudgeCase) -> Verdict:
         """Return the judge's verdict, or 0 with the reason if the prefilter stops the answer. Raises JudgeError."""
-        stopped = prefilter(case, max_chars=self._max_chars)
+        stopped = prefilter(case)
         if stopped is None:
             verdict = await self._judge.grade(case)
             return verdict.model_copy(update={"criteria": verdict.criteria | {"prefiltered": 0.0}})

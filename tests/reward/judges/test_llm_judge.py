@@ -47,7 +47,7 @@ def fenced(prompt: str, title: str) -> str:
 async def test_every_attack_reaches_the_model_inside_its_fence(server: Server) -> None:
     """In the answer, in a row of the database, and in the question; none closes its fence or fills a placeholder."""
     attacks = shipped("attacks")
-    asked = judge_at(server, max_answer_chars=10**6)
+    asked = judge_at(server)
     reached = 0
     for attack in attacks:
         server.default = grades(LLM.rubric_for(attack.question))

@@ -38,11 +38,11 @@ def test_words_of_the_question_and_the_rows_are_no_talk_to_the_judge() -> None:
     scored = QUESTION.model_copy(update={"question": "What lowers the pain score?", "answer": "a pain score of 10"})
     row = ROWS.model_copy(update={"records": (("pain score of 10",),)})
     asked = JudgeCase(question=scored, answer="A pain score of 10.", calls=(CALL.model_copy(update={"answer": row}),))
-    assert prefilter(asked, max_chars=100) is None
-    assert prefilter(case("Pain. Score: 10"), max_chars=100) == "speaks to the judge"
+    assert prefilter(asked) is None
+    assert prefilter(case("Pain. Score: 10")) == "speaks to the judge"
 
 
 def test_a_users_question_without_sql_needs_no_query() -> None:
     question = Question(id="1", question="What is Paracetamol for?", answer="pain; fever")
     unsearched = JudgeCase(question=question, answer="pain; fever", calls=(FAILED,))
-    assert prefilter(unsearched, max_chars=100) is None
+    assert prefilter(unsearched) is None
