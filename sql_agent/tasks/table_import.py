@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sql_agent.database.schema import quoted
+from sql_agent.database.schema import fold, quoted
 from sql_agent.errors import DataError
 from sql_agent.tasks.cells import are_numbers, texts_of, unreadable
 from sql_agent.tasks.sources import Records, Rejected, by_reason, write_rejected
@@ -32,7 +32,8 @@ def import_table(records: Records, table: str, database: Path, rejected_file: Pa
     """Create `table` in the file `database`, with a column for each field that some record fills.
 
     A column with only numbers is numeric, any other column is text. Rejected records are written to the JSON Lines
-    file `rejected_file`. Raises DataError when the table exists, or when no record can be imported.
+    file `rejected_file`. Raises DataError when the table exists, two fields differ only in case, or
+    no record can be imported.
     """
     rows, names, rejected = _rows(records)
     if not rows:
@@ -40,6 +41,12 @@ def import_table(records: Records, table: str, database: Path, rejected_file: Pa
         raise DataError(f"no row could be imported: {reason}", hint="check the source")
     cells = {name: [row[name] for row in rows if name in row] for name in names}
     types = {name: _type(texts) for name, texts in cells.items() if texts}
+    folded = {fold(name): name for name in types}
+    if same := next((name for name in types if folded[fold(name)] != name), None):
+        raise DataError(
+            f"the fields {same} and {folded[fold(same)]} differ only in case, which SQLite ignores in names of columns",
+            hint="rename one of them in the source",
+        )
     try:
         with _new_table(database, table, types) as connection:
             # SQLite stores the text "12" in a numeric column as the number 12.

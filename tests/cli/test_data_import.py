@@ -140,3 +140,26 @@ def test_a_table_of_any_database_keeps_all_fields_and_is_described_by_init(
     assert described.keys() == {"products", "c"}
     assert described["products"].columns["price"].kind == "number"
     assert described["products"].columns["since"].kind == "date"
+
+
+def test_fields_that_differ_only_in_case_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = source(tmp_path, "utf-8.csv", [{"Name": "a", "year": 1999, "name": "b"}])
+    assert run(path, "--db", tmp_path / "out.db", "--table", "t") == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "the fields Name and name differ only in case" in told and "rename one" in told
+    assert not (tmp_path / "out.db").exists()
+
+
+def test_a_database_that_writes_its_columns_in_another_case_gets_each_row_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mapping = tmp_path / "mapping.toml"
+    mapping.write_text(MAPPING, encoding="utf-8")
+    with closing(sqlite3.connect(tmp_path / "out.db")) as connection:
+        connection.execute("CREATE TABLE Drugs_Info (ID, Med_Name, Indication, Adverse_Reactions)")
+    command = [source(tmp_path, "utf-8.csv", ROWS), "--db", tmp_path / "out.db", "--mapping", mapping]
+    assert run(*command) == 0
+    assert rows(tmp_path / "out.db", "SELECT id, med_name FROM drugs_info") == [(1, "阿司匹林"), (2, "布洛芬")]
+    assert run(*command) == 0
+    assert "2 rejected: the database has this row already" in " ".join(capsys.readouterr().out.split())
+    assert len(rows(tmp_path / "out.db", "SELECT * FROM drugs_info")) == 2

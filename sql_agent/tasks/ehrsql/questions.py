@@ -23,6 +23,7 @@ _ANSWERABLE_EACH = 4  # answerable training questions for each unanswerable one,
 _PATIENT = re.compile(r"\b(?:patient|subject|stay|icustay|hadm)(?: id)? #?\d+", re.IGNORECASE)
 _TABLE = re.compile(r"\b(?:FROM|JOIN) +([a-z_]+)")
 _OF_NO_EVENT = re.compile(r"d_|patients|admissions|icustays")
+_SLOT = re.compile(r"\{(\w+)\}")
 _ROUNDS = 50  # through all templates
 # What a {name} in a template stands for: values of the database.
 _SLOTS = {
@@ -64,10 +65,11 @@ def _made_up(settings: Settings, questions: Sequence[Question]) -> Iterator[Ques
     wanted = answerable // _ANSWERABLE_EACH - (len(questions) - answerable)
     values, rng, known = _slot_values(default_database(settings)), random.Random(0), {q.question for q in questions}
     templates = prompt_file(__file__, "unanswerable.txt").splitlines()
+    templates = [template for template in templates if values.keys() >= {*_SLOT.findall(template)}]
     name = next((question.database for question in questions), None)
     number = 0
     for template in templates * _ROUNDS:
-        text = template.format_map({slot: rng.choice(found) for slot, found in values.items() if found})
+        text = template.format_map({slot: rng.choice(found) for slot, found in values.items()})
         if number >= wanted:
             return
         if text in known:
@@ -78,5 +80,7 @@ def _made_up(settings: Settings, questions: Sequence[Question]) -> Iterator[Ques
 
 
 def _slot_values(path: Path) -> Mapping[str, Sequence[str]]:
+    """Return the values of each slot, sorted, without the slots that the database has no value for."""
     with closing(read_only_connection(path)) as connection:
-        return {slot: sorted(str(value) for (value,) in connection.execute(sql)) for slot, sql in _SLOTS.items()}
+        found = {slot: sorted(str(value) for (value,) in connection.execute(sql)) for slot, sql in _SLOTS.items()}
+    return {slot: values for slot, values in found.items() if values}

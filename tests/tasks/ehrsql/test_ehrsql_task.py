@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.reward import JudgeCase
 from sql_agent.rollouts.metrics import refusals
 from sql_agent.schemas import Question, RolloutRecord
+from sql_agent.tasks.spider.folder import default_database
 from sql_agent.tasks.task import default_settings, load_task
 from tests.support.hospital import ROUTES, write_ehrsql_folder
 from tests.support.judge_server import Server, serving
@@ -67,6 +70,15 @@ def test_training_gets_made_up_unanswerable_questions_and_validation_only_its_ow
         "v3": "unanswerable",
         "v4": "no_such_patient",
     }
+
+
+def test_questions_are_made_up_about_a_hospital_without_procedures(settings: Settings) -> None:
+    path = default_database(settings)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM procedures_icd")
+        connection.commit()
+    made_up = [q for q in TASK.questions(settings, "train") if q.id.startswith("made-up")]
+    assert made_up and not any("{" in question.question for question in made_up)
 
 
 def test_the_model_reads_conventions_and_the_values_that_a_question_names(settings: Settings) -> None:

@@ -16,7 +16,7 @@ from sql_agent.database import Source
 from sql_agent.database.failures import message_of
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.connection import connect_to
-from sql_agent.database.schema import quoted
+from sql_agent.database.schema import fold, quoted
 from sql_agent.errors import DataError
 from sql_agent.tasks.medical.importers.mapping import NOT_READ, MedicalRow, TableMapping
 from sql_agent.tasks.medical.server_copy import server_table_sql
@@ -99,7 +99,7 @@ def _transaction(database: Source, rows: Sequence[MedicalRow]) -> Iterator[tuple
     database.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         file = connection.execute("BEGIN IMMEDIATE")
-        file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        file.execute("SELECT lower(name) FROM sqlite_master WHERE type = 'table'")
         _make_tables(file, rows, create_table_sql)
         yield file, "?"
         file.execute("COMMIT")
@@ -114,7 +114,7 @@ def _make_tables(cursor: Any, rows: Sequence[MedicalRow], statement: Callable[[s
     for table in TABLES.keys() & present:
         cursor.execute(f"SELECT * FROM {table} LIMIT 0")
         needed = {column for row in rows if row.table == table for column in row.values}
-        if missing := sorted(needed - {name for name, *_ in cursor.description}):
+        if missing := sorted(needed - {fold(name) for name, *_ in cursor.description}):
             raise DataError(
                 f"the table {table} has no column {', '.join(missing)}", hint="add it, or leave it out of the mapping"
             )
@@ -125,7 +125,7 @@ def _make_tables(cursor: Any, rows: Sequence[MedicalRow], statement: Callable[[s
 def _insert(table: str, rows: Sequence[MedicalRow], cursor: Any, mark: str, report: ImportReport) -> None:
     """Insert the rows that a table lacks, with ids after the last one, and report repeated names."""
     cursor.execute(f"SELECT * FROM {table}")
-    names = [name for name, *_ in cursor.description]
+    names = [fold(name) for name, *_ in cursor.description]
     stored = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     present = {
         MedicalRow("", table, {name: cell for name, cell in row.items() if cell and name not in NOT_READ}).key
