@@ -69,7 +69,7 @@ def only_table(tree: exp.Expr, schema: Schema) -> str | None:
 def where_of(tree: exp.Expr, dialect: Dialect) -> str:
     """Return the WHERE clause of a SELECT from a single table as SQL without table aliases; '' without a clause."""
     where = tree.args.get("where")
-    return f"WHERE {without_aliases(where.this).sql(dialect.name)}" if where is not None else ""
+    return f"WHERE {without_aliases(where.this).sql(dialect.grammar)}" if where is not None else ""
 
 
 def _joined_with_and(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -92,7 +92,7 @@ def _condition(node: exp.Expr, where: exp.Expr, schema: Schema, dialect: Dialect
     found = (_searched(literal, sources, schema) for literal in literals)
     return Condition(
         owners.pop() if apart else None,
-        without_aliases(node).sql(dialect.name),
+        without_aliases(node).sql(dialect.grammar),
         tuple(dict.fromkeys(text for text in found if text is not None)),
         node,
     )

@@ -131,11 +131,11 @@ class Hints:
         return "\n".join(lines) or None
 
     def _line(self, found: exp.Query | str) -> str:
-        return found if isinstance(found, str) else f"{_TRY}{found.sql(self._dialect.name)}"
+        return found if isinstance(found, str) else f"{_TRY}{found.sql(self._dialect.grammar)}"
 
     def _finds_rows(self, tree: exp.Query) -> bool:
         """Return whether a statement finds rows; the guard checks a variant like a statement of the model."""
-        sql = tree.limit(1).sql(self._dialect.name)
+        sql = tree.limit(1).sql(self._dialect.grammar)
         try:
             check(sql, self._schema, self._dialect)
         except QueryError:

@@ -20,6 +20,7 @@ from pymysql.cursors import Cursor
 
 from sql_agent.database import Database, Naming, RequiredSchema, open_database, parse_source
 from sql_agent.database.counterfactual import Change
+from sql_agent.database.hints import suggested_statements
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.provenance import evidence_read
 from sql_agent.database.source import open_source
@@ -373,6 +374,13 @@ def test_a_hint_runs_no_column_with_the_databases_name(server_database: Database
     answer = server_database.query(f"SELECT {column}.form FROM drugs_info WHERE {column}.med_name = 'Drug'")
     assert answer.hint is not None
     assert answer.hint.startswith("try: SELECT drugs_info.med_name, drugs_info.form FROM drugs_info WHERE")
+
+
+def test_a_hint_keeps_regexp_which_mariadb_runs(server_database: Database) -> None:
+    sql = "SELECT form FROM drugs_info WHERE form REGEXP 'tab|caps' AND med_name = 'Drg 123'"
+    tried = suggested_statements(server_database.query(sql).hint)
+    assert any("form REGEXP 'tab|caps'" in each for each in tried)
+    assert all(server_database.query(each).records for each in tried)
 
 
 def test_values_come_as_on_sqlite(server_database: Database) -> None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.mysql import MySQL
+from sqlglot.generators.mysql import MySQLGenerator
 from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -129,12 +130,22 @@ class _Parser(StrictParser, MySQLParser):
     FACTOR: ClassVar[dict[Any, Any]] = {**MySQLParser.FACTOR, TokenType.DPIPE: exp.DPipe}
 
 
+class _Grammar(MySQL):
+    """MySQL's grammar, which writes REGEXP where sqlglot writes REGEXP_LIKE(), a function that MariaDB lacks."""
+
+    class Generator(MySQLGenerator):
+        TRANSFORMS: ClassVar[dict[Any, Any]] = {
+            **MySQLGenerator.TRANSFORMS,
+            exp.RegexpLike: lambda self, node: self.binary(node, "REGEXP"),
+        }
+
+
 class MysqlDialect(Dialect):
     """The SQL of MySQL and MariaDB under the sql_mode that our sessions set."""
 
     name = "mysql"
     title = "MySQL"
-    grammar = MySQL()
+    grammar = _Grammar()
     parser = _Parser
     aggregates = AGGREGATES
     functions = FUNCTIONS
