@@ -18,7 +18,7 @@ from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import Source, open_database
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_writer import MOST_WORDINGS, QuestionWriter, Rewriting
-from sql_agent.questions.rewrite_checks import Half, TaskChecks, UsedTexts, kept_texts
+from sql_agent.questions.rewrite_checks import Half, NamesIn, UsedTexts, kept_texts
 from sql_agent.questions.teacher import ProgressLog, TeacherRun
 from sql_agent.reward.factory import teacher_client
 from sql_agent.runs.console import Ui
@@ -126,7 +126,7 @@ def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Tab
 
 def _rewriting(
     arguments: argparse.Namespace, source: Source, task: Task, folder: Path, ui: Ui
-) -> Callable[[Made, TaskChecks], Made] | None:
+) -> Callable[[Made, NamesIn], Made] | None:
     """Return the function that rewords questions as the flags say; None without --writer.
 
     The function raises JudgeError when the teacher cannot be asked. The next call skips the questions already logged in
@@ -141,14 +141,14 @@ def _rewriting(
     client = teacher_client(settings.judge, TeacherSettings())
     share = 1.0 if arguments.writer_share is None else arguments.writer_share
 
-    def rewrite(made: Made, checks: TaskChecks) -> Made:
+    def rewrite(made: Made, names_in: NamesIn) -> Made:
         chosen = {split: _chosen(questions, share, arguments.seed) for split, questions in made.items()}
         log = ProgressLog(folder / _LOG_NAME, Rewriting)
         used = UsedTexts(question.question for questions in made.values() for question in questions)
         with open_database(source, task.schema, PATIENT) as opened:
             tables = {lang: task.describe(lang, opened, settings) for lang in get_args(Lang)}
             writer = QuestionWriter(
-                client, opened, arguments.wordings or 1, tables, task.schema.names, task.words, checks, used
+                client, opened, arguments.wordings or 1, tables, task.schema.names, task.words, names_in, used
             )
             return _rewrite(made, chosen, writer, log, settings=settings, ui=ui)
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from sql_agent.database import Database, Naming
 from sql_agent.database.provenance import judge_case
 from sql_agent.errors import JudgeError
-from sql_agent.questions.rewrite_checks import Half, Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
+from sql_agent.questions.rewrite_checks import Half, NamesIn, Problem, UsedTexts, cheap_problem, kept_texts
 from sql_agent.questions.teacher import Entry, digest_of, prompt_file
 from sql_agent.reward.judges.client import Form, JudgeClient
 from sql_agent.reward.judges.facts import FactsJudge
@@ -93,8 +93,8 @@ class QuestionWriter:
     """Rewords questions about one database.
 
     `wordings` is how many texts are requested for a question, MOST_WORDINGS at most. `tables` describe the database to
-    the teacher, by language. `namings` are the name columns and aliases of each table. `words` and
-    `checks` belong to the task. `used` collects the accepted texts.
+    the teacher, by language. `namings` are the name columns and aliases of each table. `words` belong
+    to the task. `used` collects the accepted texts.
     """
 
     client: JudgeClient
@@ -103,7 +103,7 @@ class QuestionWriter:
     tables: Mapping[Lang, str]
     namings: Mapping[str, Naming]
     words: Mapping[Lang, Words]
-    checks: TaskChecks
+    names_in: NamesIn
     used: UsedTexts
 
     @cached_property
@@ -135,7 +135,7 @@ class QuestionWriter:
 
     async def _problem(self, question: Question, text: str, half: Half, requests: _Requests) -> Problem | None:
         reader, kept = Reader(self.words[question.lang]), kept_texts(question)
-        problem = cheap_problem(question, text, reader, self.checks) or self.used.problem(text, kept, half)
+        problem = cheap_problem(question, text, reader, self.names_in) or self.used.problem(text, kept, half)
         if problem is not None:
             return problem
         self.used.add(text, kept, half)

@@ -11,7 +11,7 @@ from sqlglot import exp
 from sql_agent.database.guard import parse
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.questions.question_columns import language
-from sql_agent.reward.judges.items import Reader, normalise
+from sql_agent.reward.judges.items import Reader, normalise, split
 from sql_agent.reward.judges.reference import reference_facts
 from sql_agent.schemas import Lang, Question
 
@@ -23,15 +23,16 @@ Reason = Literal[
     "name",
     "other name",
     "answer shown",
-    "task",
     "twice",
     "shared wording",
     "answered otherwise",
 ]
 
+NamesIn = Callable[[str], Iterable[str]]  # returns the names of database rows in a text
 # Characters that may be added to a question, for a person and a situation.
 _MAX_ADDED_CHARS: dict[Lang, int] = {"en": 240, "zh": 100}
 _WILDCARDS = re.compile(r"[%\n]+")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 class Problem(NamedTuple):
@@ -39,17 +40,6 @@ class Problem(NamedTuple):
 
     reason: Reason
     detail: str
-
-
-class TaskChecks(NamedTuple):
-    """The task's own checks.
-
-    `names_in` returns the names of database rows in a text; `problem` returns why a question's text does not fit the
-    answer, or None.
-    """
-
-    names_in: Callable[[str], Iterable[str]]
-    problem: Callable[[Question], str | None]
 
 
 class UsedTexts:
@@ -76,21 +66,24 @@ class UsedTexts:
 def kept_texts(question: Question) -> tuple[str, ...]:
     """Return the texts that a new wording must contain verbatim.
 
-    These are the string literals of the gold SQL and the quotes of the evidence that occur in the question. A
-    misspelt name is one of these texts, because the first statement of the gold SQL searches for it.
+    These are the string literals of the gold SQL, the quotes of the evidence and their items that occur in the
+    question, and its other numbers. A misspelt name is one of these texts, because the first statement of the gold SQL
+    searches for it.
     """
     asked = normalise(question.question)
     texts = [*_sql_texts(question), *(item.quote for item in question.evidence)]
+    texts += (item for item in _quoted_items(question) if _occurs_in(item, asked))
     found = {form: text for text in reversed(texts) if (form := normalise(text)) and form in asked}
-    return tuple(reversed(found.values()))
+    numbers = (number for number in _NUMBER.findall(asked) if not any(number in form for form in found))
+    return (*reversed(found.values()), *dict.fromkeys(numbers))
 
 
-def cheap_problem(original: Question, text: str, reader: Reader, task: TaskChecks) -> Problem | None:
+def cheap_problem(original: Question, text: str, reader: Reader, names_in: NamesIn) -> Problem | None:
     """Return why `text` cannot replace the text of `original`, or None, by checks that need no model."""
     return (
         _form_problem(original, text)
-        or _name_problem(original, text, task)
-        or _answer_problem(original, text, reader, task)
+        or _name_problem(original, text, names_in)
+        or _answer_problem(original, text, reader)
     )
 
 
@@ -104,19 +97,20 @@ def _form_problem(original: Question, text: str) -> Problem | None:
     return None
 
 
-def _name_problem(original: Question, text: str, task: TaskChecks) -> Problem | None:
-    if lost := [kept for kept in kept_texts(original) if normalise(kept) not in normalise(text)]:
+def _name_problem(original: Question, text: str, names_in: NamesIn) -> Problem | None:
+    asked, new = normalise(original.question), normalise(text)
+    lost = [kept for kept in kept_texts(original) if normalise(kept) not in new or _is_new(kept, old=new, new=asked)]
+    if lost := lost or sorted({*_NUMBER.findall(asked)} - {*_NUMBER.findall(new)}):
         return Problem("name", f"{lost[0]!r} is missing")
-    before = {normalise(name) for name in task.names_in(original.question)}
-    added = sorted(n for n in task.names_in(text) if normalise(n) not in before and _occurs_in(n, text))
+    before = {normalise(name) for name in names_in(original.question)}
+    added = sorted(n for n in names_in(text) if normalise(n) not in before and _occurs_in(n, text))
     return Problem("other name", f"{added[0]!r} was not asked about") if added else None
 
 
-def _answer_problem(original: Question, text: str, reader: Reader, task: TaskChecks) -> Problem | None:
+def _answer_problem(original: Question, text: str, reader: Reader) -> Problem | None:
     if shown := [item for item in _answer_items(original, reader) if _is_new(item, original.question, text)]:
         return Problem("answer shown", f"{shown[0]!r} belongs to the answer")
-    found = task.problem(original.model_copy(update={"question": text}))
-    return Problem("task", found) if found else None
+    return None
 
 
 def _sql_texts(question: Question) -> Iterator[str]:
@@ -128,18 +122,24 @@ def _sql_texts(question: Question) -> Iterator[str]:
 
 
 def _answer_items(question: Question, reader: Reader) -> Iterator[str]:
-    """Yield the normalised answer items that a text must not reveal: none for yes, no and a refusal."""
+    """Yield the normalised items that a text must not reveal: for yes or no those of the cell that decides."""
     if reader.is_refusal(question.answer):
         return
     number = reader.number_or_yes_no(question.answer, question.question)
     if number is None:
         yield from (item for fact in reference_facts(question, reader) for item in fact.items)
-    elif not number.isalpha():
+    elif number.isalpha():
+        yield from _quoted_items(question)
+    else:
         yield number
 
 
-def _is_new(item: str, original: str, text: str) -> bool:
-    return _occurs_in(item, text) and not _occurs_in(item, original)
+def _quoted_items(question: Question) -> Iterator[str]:
+    yield from (part for item in question.evidence for part in split(item.quote))
+
+
+def _is_new(item: str, old: str, new: str) -> bool:
+    return _occurs_in(item, new) and not _occurs_in(item, old)
 
 
 def _occurs_in(part: str, text: str) -> bool:

@@ -6,13 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sql_agent.questions.rewrite_checks import Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
+from sql_agent.questions.rewrite_checks import Problem, UsedTexts, cheap_problem, kept_texts
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Evidence, Question
 from sql_agent.tasks.medical.medical_task import WORDS
 
 NAMES = ("Iron", "Ibuprofen", "Aspirin", "Gout")
-ANYTHING = TaskChecks(lambda text: [n for n in NAMES if n.casefold() in text.casefold()], lambda question: None)
+
+
+def names_in(text: str) -> list[str]:
+    return [name for name in NAMES if name.casefold() in text.casefold()]
+
+
 SIDE_EFFECTS = Question(
     id="1",
     question="doc gave me ibuprofin, what can it do to my stomach?",
@@ -27,16 +32,24 @@ COUNT = Question(
     answer="12",
     sql="SELECT COUNT(*) FROM drugs_info WHERE adverse_reactions LIKE '%headache%'",
 )
+YES_NO = Question(
+    id="3",
+    question="Is nausea a side effect of Drug 1 at 1.5 mg?",
+    answer="yes",
+    sql="SELECT adverse_reactions FROM drugs_info WHERE med_name = 'Drug 1'",
+    evidence=(Evidence(table="drugs_info", row_id=1, field="adverse_reactions", quote="nausea; stomach pain; fever"),),
+)
 
 
 def problem(text: str, question: Question = SIDE_EFFECTS) -> str | None:
-    found = cheap_problem(question, text, Reader(WORDS[question.lang]), ANYTHING)
+    found = cheap_problem(question, text, Reader(WORDS[question.lang]), names_in)
     return found.reason if found else None
 
 
 def test_what_the_sql_looks_for_is_kept_as_the_question_writes_it() -> None:
     assert kept_texts(SIDE_EFFECTS) == ("ibuprofin",), "the database's own spelling does not stand in the question"
     assert kept_texts(COUNT) == ("headache",)
+    assert kept_texts(YES_NO) == ("Drug 1", "nausea", "1.5")
 
 
 @pytest.mark.parametrize(
@@ -55,6 +68,27 @@ def test_what_the_sql_looks_for_is_kept_as_the_question_writes_it() -> None:
 )
 def test_a_text_is_refused_with_its_reason(text: str, reason: str | None) -> None:
     assert problem(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Drug 1 at 1.5 mg, can it bring on nausea?", None),
+        ("Drug 1 at 1.5 mg, can it bring on vomiting?", "name"),  # the claim
+        ("Drug 1 at 1.5 mg, can it bring on nausea or fever?", "answer shown"),  # another claim that the cell decides
+        ("Drug 12 at 1.5 mg, can it bring on nausea?", "name"),
+        ("Drug 1 at 1 mg, can it bring on nausea?", "name"),
+        ("Drug 1 at 11.5 mg, can it bring on nausea?", "name"),
+    ],
+)
+def test_claims_and_numbers_stay_as_they_are(text: str, reason: str | None) -> None:
+    assert problem(text, YES_NO) == reason
+
+
+def test_a_no_does_not_become_a_yes() -> None:
+    asked = YES_NO.model_copy(update={"question": "Is vomiting a side effect of Drug 1?", "answer": "no"})
+    assert problem("Drug 1: any vomiting from it?", asked) is None
+    assert problem("Drug 1: any fever from it?", asked) == "answer shown"
 
 
 def test_a_number_is_given_away_by_itself_only() -> None:

@@ -17,7 +17,7 @@ from sql_agent.database.schema import quoted
 from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import DataError
 from sql_agent.questions.question_files import write_splits
-from sql_agent.questions.rewrite_checks import TaskChecks
+from sql_agent.questions.rewrite_checks import NamesIn
 from sql_agent.schemas import QueryLimits, Question, Style
 from sql_agent.tasks.described.asking import Asker
 from sql_agent.tasks.described.catalog import Catalog
@@ -67,12 +67,12 @@ def make_question_files(
     seed: int = 0,
     per_type: int | None = None,
     style: Style = "mixed",
-    rewrite: Callable[[Made, TaskChecks], Made] | None = None,
+    rewrite: Callable[[Made, NamesIn], Made] | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Made:
     """Write train, val and test questions about the database to `folder`, and return them by split.
 
-    `rewrite` rewords the questions, given the checks that a new wording must pass. `say` prints how many drafts failed
+    `rewrite` rewords the questions, given a function that finds names of rows. `say` prints how many drafts failed
     the verification. Raises DataError when no question can be made.
     """
     if style == "template":
@@ -91,7 +91,7 @@ def make_question_files(
         reasons = ", ".join(f"{reason} {count}" for reason, count in asker.refused.most_common())
         say(f"Left out, because the check of their statement failed: {reasons}")
     if rewrite is not None:
-        made = rewrite(made, TaskChecks(catalog.names_in, lambda _question: None))
+        made = rewrite(made, catalog.names_in)
     write_splits(folder, made)
     return made
 

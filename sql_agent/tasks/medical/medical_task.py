@@ -14,7 +14,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import Database, Source
 from sql_agent.errors import DataError
 from sql_agent.questions.question_files import load_questions
-from sql_agent.questions.rewrite_checks import TaskChecks
+from sql_agent.questions.rewrite_checks import NamesIn
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.described import generate
@@ -86,7 +86,7 @@ def make_question_files(
     seed: int = 0,
     per_type: int | None = None,
     style: Style = "mixed",
-    rewrite: Callable[[Made, TaskChecks], Made] | None = None,
+    rewrite: Callable[[Made, NamesIn], Made] | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Made:
     """Write train, val and test questions about `database` to `folder`, and return them by split.
