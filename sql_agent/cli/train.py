@@ -7,23 +7,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from rich.text import Text
+
 from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, add_words, new_parser, parse_words
+from sql_agent.cli.model_choice import ChosenModel, describe_local, remote_endpoint, served
+from sql_agent.cli.question_sets import evenly_spaced
+from sql_agent.cli.train_checks import show_forecast
 from sql_agent.cli.train_plan import CI_STEPS, Plan, make_plan, plan_settings
-from sql_agent.cli.train_preview import TRACED_QUESTIONS, show_forecast, show_trace
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.errors import DataError, GpuMemoryError, SqlAgentError
+from sql_agent.errors import DataError, GpuMemoryError, SqlAgentError, TrainingError
 from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.runs.charts import result_table, stages
 from sql_agent.runs.console import Ui, print_table
 from sql_agent.runs.find_checkpoints import how_to_go_on, last_checkpoint, last_saved_step
 from sql_agent.runs.report import write_report
+from sql_agent.runs.rollout_view import show_rollout, show_span
 from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION, recorded_session, run_lines
 from sql_agent.runs.run_log import RunLog, check_inputs, question_digest
 from sql_agent.runs.trackers import Trackers
+from sql_agent.system.files import timestamped_folder
 from sql_agent.system.process import INTERRUPTED, repeat_command, slow_imports
 from sql_agent.system.resources import named_memory_errors
 from sql_agent.tasks.task import database_digest
+
+_TRACED_QUESTIONS = 10
 
 _DESCRIPTION = """\
 Train a small model to answer medical questions by querying a database with SQL.
@@ -53,16 +61,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_store(role.store)
         if role.role == "runner":
             return _serve_rollouts(arguments, role.store, ui)
-    if arguments.plan or arguments.dev:
-        _look_ahead(arguments, ui)
+    if arguments.plan:
+        show_forecast(plan_settings(arguments)[0], ui)
         return 0
     plan = make_plan(arguments, ui)
+    if arguments.dev:
+        _show_trace(plan, ui)
+        return 0
     inputs = _inputs(plan)
     if arguments.resume:
         check_inputs(plan.settings.runs_dir / plan.settings.run_name, inputs)
     log = RunLog.resume(plan.settings) if arguments.resume else RunLog.create(plan.settings)
-    if log.notice:
-        ui.say(log.notice)
     interrupted, smaller = False, {}
     try:
         _run(plan, log, role, ui, arguments, inputs=inputs)
@@ -86,17 +95,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _look_ahead(arguments: argparse.Namespace, ui: Ui) -> None:
-    if arguments.plan:
-        settings, _ = plan_settings(arguments)
-        show_forecast(settings, ui)
-    else:
-        show_trace(make_plan(arguments, ui), ui)
+def _show_trace(plan: Plan, ui: Ui) -> None:
+    """Ask up to ten validation questions through runner, store and proxy, and print every rollout and span.
+
+    The model is OPENAI_MODEL at OPENAI_API_BASE if set, else the one of the settings, served on this machine.
+    """
+    settings = plan.settings
+    remote = remote_endpoint(settings, settings.model or None)
+    questions = evenly_spaced([q for of in plan.val.values() for q in of], _TRACED_QUESTIONS)
+    folder = timestamped_folder(settings.runs_dir, "dev-")
+    asked = f"{remote.model} at {remote.base_url}" if remote else describe_local(settings)
+    ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
+    with slow_imports():
+        from sql_agent.training.run import trace_rollouts  # noqa: PLC0415  slow to import
+
+    with plan.task.databases(settings) as databases:
+        model = served(ChosenModel(asked, settings, remote), databases, ui)
+        traced = trace_rollouts(settings, questions, model, folder, ui, with_token_ids=remote is None)
+    for number, (rollout, spans) in enumerate(traced, 1):
+        ui.console.rule(Text(f"Question {number} of {len(traced)}"))
+        if rollout.record is not None:
+            show_rollout(rollout.record, ui.console)
+        for span in spans:
+            show_span(span, ui)
+    rollouts = [rollout for rollout, _ in traced]
+    lost = [rollout.dropped for rollout in rollouts if rollout.record is None or rollout.record.dropped]
+    triplets = sum(rollout.triplets for rollout in rollouts)
+    spans_in_all = sum(len(spans) for _, spans in traced)
+    ui.say(f"{len(traced) - len(lost)} of {len(traced)} rollouts ended, {spans_in_all} spans, "
+           f"{triplets} triplets{'' if triplets else ', because this endpoint returns no token ids'}")  # fmt: skip
+    ui.say(plan.task.disclaimer)
+    if lost:
+        raise TrainingError(
+            f"{len(lost)} of {len(traced)} rollouts were lost: {lost[0]}", hint=f"see the logs in {folder}"
+        )
 
 
 def _run(
     plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Namespace, *, inputs: Mapping[str, str]
 ) -> None:
+    if log.notice:
+        ui.say(log.notice)
     # Imported after the plan, because importing agent-lightning takes seconds.
     with named_memory_errors(), slow_imports():
         from sql_agent.agent.tools import tool_schema  # noqa: PLC0415
@@ -172,7 +211,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "of docs/results.md")  # fmt: skip
     length.add_argument("--ci-fast", action="store_true", help="train one step")
     length.add_argument("--dev", action="store_true",
-                        help=f"train nothing: run up to {TRACED_QUESTIONS} validation questions through runner, store "
+                        help=f"train nothing: run up to {_TRACED_QUESTIONS} validation questions through runner, store "
                         "and proxy, and print every span; the model is that of OPENAI_API_BASE if set")  # fmt: skip
     run.add_argument("--plan", action="store_true",
                      help="train nothing: print the memory, disk and time that the run needs; exit code 2 if it does "

@@ -1,21 +1,25 @@
-"""Check, before training, that this host meets the requirements and that no setting contradicts another."""
+"""Check that this host has what a run needs and that no setting contradicts another, and show what the run needs."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
 
+from rich.table import Table
+
 from sql_agent.cli.model_choice import check_model_folder, count_parameters
 from sql_agent.config.settings import Settings
-from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.errors import ConfigError, ModelError, TrainingError
 from sql_agent.rollouts.preflight import check_opentelemetry
+from sql_agent.runs.console import Ui
 from sql_agent.runs.trackers import check_trackers
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
 from sql_agent.system.servers import bind
-from sql_agent.training.policy.model_config import context_of
+from sql_agent.training.duration import Duration, estimate
+from sql_agent.training.policy.model_config import Shape, config_of, context_of
 from sql_agent.training.verl import config as verl_config
-from sql_agent.training.verl.memory import plan_memory, refuse
+from sql_agent.training.verl.memory import GB, MemoryPlan, plan_memory, refuse
 
 _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
 _TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling
@@ -54,11 +58,6 @@ def check_settings(settings: Settings) -> None:
         )
 
 
-def disk_needed(settings: Settings, parameters: int) -> tuple[int, int]:
-    """Return the bytes of a run's checkpoints, and the free bytes of their disk."""
-    return _checkpoint_bytes(settings, parameters), free_disk(settings.runs_dir)
-
-
 def _checkpoint_bytes(settings: Settings, parameters: int) -> int:
     lora, train = settings.verl.lora_rank > 0, settings.train
     # The next checkpoint is written before the oldest is removed.
@@ -86,13 +85,13 @@ def _check_host(settings: Settings) -> None:
         _check_gpus(settings)
     parameters = count_parameters(settings.model)
     if parameters is not None and not (verl and settings.verl.lora_rank):
-        check_free_disk(settings, parameters)
+        _check_free_disk(settings, parameters)
     if parameters is not None and not verl:
-        check_host_memory(settings, parameters)
+        _check_host_memory(settings, parameters)
 
 
-def check_free_disk(settings: Settings, parameters: int) -> None:
-    needed, free = disk_needed(settings, parameters)
+def _check_free_disk(settings: Settings, parameters: int) -> None:
+    needed, free = _checkpoint_bytes(settings, parameters), free_disk(settings.runs_dir)
     if free < needed:
         raise ConfigError(
             f"the checkpoints of this run need {shown_size(needed)}, and {shown_size(free)} are free at "
@@ -101,7 +100,7 @@ def check_free_disk(settings: Settings, parameters: int) -> None:
         )
 
 
-def check_host_memory(settings: Settings, parameters: int) -> None:
+def _check_host_memory(settings: Settings, parameters: int) -> None:
     each = _LORA_TRAINED_BYTES if settings.verl.lora_rank else _TRAINED_BYTES
     each += 4 if settings.train.kl_coef else 0
     needed, free = each * parameters, available_memory()
@@ -149,3 +148,75 @@ def _check_verl(settings: Settings) -> None:
             f"verl.host is not an address of this host: {error.message}",
             hint="set it to the address at which the other hosts of the Ray cluster reach this host",
         ) from None
+
+
+def show_forecast(settings: Settings, ui: Ui) -> None:
+    """Print the memory, disk and time that a run needs. Raises ConfigError if this host lacks memory or disk."""
+    parameters = _parameters(settings)
+    trained = f"LoRA adapters of rank {settings.verl.lora_rank}" if settings.verl.lora_rank else "all weights"
+    name = settings.model or "SmolLM2-135M-Instruct"
+    ui.say(f"{name}, {parameters / 1e9:.2f} B parameters, {trained} trained; backend {settings.backend}")
+    plan = None
+    if settings.backend == "verl":
+        verl_config.check(settings)
+        plan = plan_memory(settings)
+        _show_memory(plan, ui)
+    _show_disk(settings, parameters, ui)
+    _show_time(estimate(settings, parameters), ui)
+    if plan is not None:
+        refuse(settings, plan)
+    else:
+        _check_host_memory(settings, parameters)
+    _check_free_disk(settings, parameters)
+
+
+def _parameters(settings: Settings) -> int:
+    """Return the number of the model's parameters, from its weights or its config.json."""
+    counted = count_parameters(settings.model)
+    if counted is not None:
+        return counted
+    shape = Shape.of(config_of(settings.model) or {})
+    if shape is None:
+        raise ModelError(
+            f"the sizes of {settings.model} are unknown: there is no config.json of a dense model in a folder of that "
+            "name or in the hub's cache",
+            hint="download the model first, and give its folder",
+        )
+    return shape.parameters
+
+
+def _show_memory(plan: MemoryPlan, ui: Ui) -> None:
+    card = plan.card
+    ui.say(
+        f"Memory of each GPU in GB, for a card with {card.free / GB:.1f} GB free, of which {card.usable / GB:.1f} "
+        "can be used"
+    )
+    table = Table("", *plan.phases, box=None, padding=(0, 1))
+    names = list(dict.fromkeys(name for parts in plan.phases.values() for name in parts))
+    for name in names:
+        table.add_row(name, *(_shown(parts.get(name)) for parts in plan.phases.values()))
+    table.add_row("sum", *(_shown(sum(parts.values())) for parts in plan.phases.values()))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    ui.console.print(table)
+    ui.say(plan.summary)
+
+
+def _shown(size: float | None) -> str:
+    return "" if size is None else f"{size / GB:.1f}"
+
+
+def _show_disk(settings: Settings, parameters: int, ui: Ui) -> None:
+    needed, free = _checkpoint_bytes(settings, parameters), free_disk(settings.runs_dir)
+    ui.say(f"Disk: {shown_size(needed)} for checkpoints, {shown_size(free)} free at {settings.runs_dir}")
+    memory = available_memory()
+    if settings.backend == "local" and memory is not None:
+        ui.say(f"Memory: {shown_size(memory)} available")
+
+
+def _show_time(duration: Duration, ui: Ui) -> None:
+    step_s = duration.rollout_s + duration.update_s
+    parts = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in duration.parts.items() if seconds)
+    ui.say(f"A step: {step_s:.1f} s (rollouts {duration.rollout_s:.1f}, update and the rest {duration.update_s:.1f})")
+    ui.say(f"In all: {duration.total_s / 60:.0f} minutes ({parts})")
+    ui.say(f"The times are an estimate, scaled from {duration.source}")

@@ -1,8 +1,9 @@
-"""Print a rollout on the terminal: question, queries with rows, answer, and the reasons for the reward."""
+"""Print a rollout on the terminal: question, queries with rows, answer, and the reasons for the reward; or a span."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from sql_agent.reward import FULL_REWARD
-from sql_agent.runs.console import wrap
+from sql_agent.runs.console import Ui, wrap
 from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
 from sql_agent.system.messages import printable
 
@@ -20,6 +21,7 @@ _LEAST = 8  # characters for the text, even on a narrower terminal
 _MEASURED = 10_000  # limit in characters when a table's width is measured
 _ROWS_SHOWN = 5
 _CELL_CHARS = 300
+_VALUE_CHARS = 200  # of an attribute of a span
 
 
 def show_rollout(record: RolloutRecord, console: Console) -> None:
@@ -112,6 +114,16 @@ def _why_not_full(reward: RewardParts) -> str:
         return reward.reason
     named = [f"{name} {value:.2f}" for name, value in reward.criteria.items() if name != "prefiltered"]
     return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])
+
+
+def show_span(span: Any, ui: Ui) -> None:
+    """Print a span of agent-lightning with its attributes, long ones cut."""
+    seconds = (span.end_time or 0.0) - (span.start_time or 0.0)
+    ui.say(f"span {span.sequence_id}: {span.name}, {seconds:.2f} s")
+    for name, value in (span.attributes or {}).items():
+        text = " ".join(str(value).split())
+        shown = text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]} … ({len(text)} characters)"
+        ui.say(f"  {name}: {shown}")
 
 
 def show_field(console: Console, label: str, text: str, marked: Sequence[str] = (), *, hanging: int = 0) -> None:

@@ -13,11 +13,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from sql_agent.cli.command import print_error
-from sql_agent.cli.train_preview import _show_span
 from sql_agent.errors import TrainingError
 from sql_agent.runs.charts import kinds_table, result_table, stages
 from sql_agent.runs.console import Ui, print_table, wrap
-from sql_agent.runs.rollout_view import show_result
+from sql_agent.runs.rollout_view import show_result, show_span
 from sql_agent.schemas import QueryAnswer
 
 STEP = {
@@ -70,7 +69,7 @@ def test_what_others_wrote_cannot_steer_the_terminal(wraps: bool, capsys: pytest
     ui, hostile = Ui(Console(file=(shown := io.StringIO())), wraps=wraps), "\x1b]0;title\x07\x9b2J"
     span = SimpleNamespace(sequence_id=1, name=hostile, start_time=0.0, end_time=1.0, attributes={"reply": hostile})
     ui.say(hostile)
-    _show_span(span, ui)
+    show_span(span, ui)
     show_result(QueryAnswer(status="ok", columns=(hostile,), records=(("1",),), count=1), ui.console)
     print_error(TrainingError(hostile, hint=hostile))
     output = shown.getvalue() + capsys.readouterr().err
