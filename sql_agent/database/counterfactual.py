@@ -91,7 +91,7 @@ def _text(cell: str, change: Change, dialect: Dialect) -> str:
     if change.part is not None:
         return f"REPLACE({cell}, {dialect.text_literal(change.part)}, {text})"
     if change.append:
-        return f"CONCAT({cell}, {text})" if dialect.name == "mysql" else f"{cell} || {text}"
+        return dialect.joined(cell, text)
     return text
 
 

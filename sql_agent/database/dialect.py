@@ -128,17 +128,16 @@ class Dialect(ABC):
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
         """Raise QueryError if one of `nodes`, all nodes of the syntax tree `tree` of `text`, is not allowed."""
 
-    @abstractmethod
     def table_key(self, name: str) -> str:
-        """Return a table's or WITH query's name as the engine compares names: in lower case, or unchanged."""
+        """Return a table's or WITH query's name as the engine compares names."""
+        return fold(name)
 
-    @abstractmethod
     def text_literal(self, text: str) -> str:
-        """Return `text` as a SQL literal."""
+        return "'" + text.replace("'", "''") + "'"
 
-    @abstractmethod
     def joined(self, *parts: str) -> str:
         """Return the expression that concatenates the expressions `parts`."""
+        return " || ".join(parts)
 
     def parse(self, text: str) -> list[exp.Expr | None]:
         """Return one syntax tree for each statement in `text`. Raises ParseError, TokenError or QueryError."""

@@ -214,7 +214,7 @@ class MysqlDialect(Dialect):
         return name  # on many servers, the names of tables are case-sensitive
 
     def text_literal(self, text: str) -> str:
-        return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+        return super().text_literal(text.replace("\\", "\\\\"))
 
     def joined(self, *parts: str) -> str:
         return f"CONCAT({', '.join(parts)})"

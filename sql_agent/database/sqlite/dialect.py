@@ -122,15 +122,6 @@ class SqliteDialect(Dialect):
         if any(isinstance(node, exp.In) and node.args.get("field") is not None for node in nodes):
             raise QueryError("syntax", "IN needs parentheses", hint="write IN ('a', 'b') or IN (SELECT ...)")
 
-    def table_key(self, name: str) -> str:
-        return fold(name)
-
-    def text_literal(self, text: str) -> str:
-        return "'" + text.replace("'", "''") + "'"
-
-    def joined(self, *parts: str) -> str:
-        return " || ".join(parts)
-
 
 SQLITE = SqliteDialect()
 

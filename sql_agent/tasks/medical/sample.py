@@ -15,7 +15,6 @@ from sql_agent.system.files import atomic_write
 from sql_agent.tasks.medical.tables import TABLES, create_table_sql
 
 FACTS_DIR = Path(__file__).parent / "facts"
-SEPARATORS: Mapping[Lang, str] = {"en": "; ", "zh": "；"}
 TABLE_OF_KIND = {"drug": "drugs_info", "disease": "disease"}
 
 

@@ -54,8 +54,6 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "disease": "disease_name"})
 # The columns whose texts mention aliases of a row's name.
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
-# The column with the initials of a row's name.
-INITIAL_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name_initial"})
 # Words that may be beside a drug's name; any other word makes it another drug: an isomer, a combination, a vaccine.
 _BESIDE = {"drugs_info": frozenset(word for lang in get_args(Lang) for word in names(lang)["beside"])}
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from sql_agent.schemas import Lang
-from sql_agent.tasks.medical.sample import SEPARATORS, FactRecord, load_facts
+from sql_agent.tasks.medical.sample import FactRecord, load_facts
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
 
 # Pinyin initials exist for Chinese names only.
 ZH_ONLY = {"med_name_initial"}
+SEPARATORS: dict[Lang, str] = {"en": "; ", "zh": "；"}
 KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 DOSE = re.compile(
     r"\d\s*(?:mg|mcg|µg|μg|g|ml|IU|units?|tablets?|capsules?|毫克|微克|克|毫升|单位|片|粒)(?![a-zA-Z])", re.IGNORECASE
