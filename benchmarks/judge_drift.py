@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--every", type=int, default=5, help="training steps in a line")
     args = parser.parse_args()
-    facts = PrefilteredJudge(FactsJudge(TASK.words), max_chars=2000)
+    facts = PrefilteredJudge(FactsJudge(TASK.words))
     parts: dict[tuple[str, str], list[Pair]] = defaultdict(list)
     for line in map(json.loads, (args.run / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()):
         record = RolloutRecord.model_validate(line["record"])

@@ -69,11 +69,11 @@ def test_wandb_gets_metrics_table_and_configuration_offline(tmp_path: Path, said
 
 
 def test_swanlab_gets_metrics_table_and_configuration_offline(tmp_path: Path, said: list[str], offline: None) -> None:
-    files = follow(tmp_path, said, "tracking.to=swanlab")
+    files = follow(tmp_path, said, "tracking.to=swanlab", "tracking.project=pharmacy")
     assert said == []
     (written,) = files.glob("swanlab/run-*")
     (stream,) = written.glob("*.swanlab")
-    for name in (b"train/reward/mean", b"val/natural/accurate", b"sft/loss"):
+    for name in (b"train/reward/mean", b"val/natural/accurate", b"sft/loss", b"pharmacy"):
         assert name in stream.read_bytes()
     assert "questions_per_step" in (written / "files" / "config.yaml").read_text()
     (table,) = written.glob("media/echarts/*.json")

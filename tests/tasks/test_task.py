@@ -204,7 +204,7 @@ def test_one_step_trains_through_the_command_line(settings: Settings, tmp_path: 
             "--ci-fast", f"--model={tiny_model_folder}", f"task={LIBRARY}", f"runs_dir={settings.runs_dir}",
             f"local.cache_dir={tmp_path / 'cache'}", "run_name=r", "sft.steps=1", "sft.batch=2", "--n-runners=1",
             "agent.max_tokens=8", "train.questions_per_step=2", "train.group_size=2", "local.max_context=4096",
-            "data.natural_questions=2",
+            "data.natural_questions=2", "local.validate_untrained=true",
         ]
     )  # fmt: skip
     output = finish(process)
@@ -214,9 +214,10 @@ def test_one_step_trains_through_the_command_line(settings: Settings, tmp_path: 
     assert step["rollouts/kept"] == 4
     assert step["library/words"] >= 0
     assert "agent/refused" not in step, "what the medical task measures"
-    assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 1]
+    assert [v["step"] for v in lines(run / "validation.jsonl")] == [-1, 0, 1]
+    assert "Validation of the untrained model" in output
     for name in ("template", "natural"):
-        measured = lines(run / "validation.jsonl")[1]
+        measured = lines(run / "validation.jsonl")[2]
         assert measured[f"val/{name}/questions"] == measured[f"val/{name}/rollouts/kept"] == 2
         assert {f"val/{name}/{key}" for key in ("library/words", "accurate", "accurate/shelf")} <= measured.keys()
     asked = [(r["val_set"], r["record"]["question"]["database"]) for r in lines(run / "rollouts.jsonl")]

@@ -182,6 +182,32 @@ def test_the_description_shows_keys_and_values_and_is_cut_to_its_room(data: Path
     assert len(tight) <= 175 and CUT in tight and "CREATE TABLE ferry" in tight
 
 
+def test_settings_say_how_much_of_the_tables_the_model_reads(data: Path) -> None:
+    def shown(*overrides: str) -> str:
+        settings = settings_of(data, *overrides)
+        with TASK.databases(settings) as databases, databases.of("ferries") as database:
+            return TASK.describe("en", database, settings)
+
+    assert "'Vik', 'Sund'" in shown()
+    assert "'Vik' */" in shown("spider.schema_values=1")
+    assert "Vik" not in shown("spider.schema_values=0")
+    assert CUT in shown("spider.schema_chars=175") and CUT not in shown()
+
+
+async def test_a_statement_that_is_slow_to_compare_is_wrong_and_a_slow_gold_statement_names_the_setting(
+    data: Path,
+) -> None:
+    count = f"SELECT count(*) FROM {', '.join(f'tree t{number}' for number in range(11))}"  # of 4 rows each
+    settings, patient = settings_of(data, "spider.deadline_s=0.05"), settings_of(data, "spider.deadline_s=60")
+    question = read_questions(data / "train_spider.json")[0]
+    assert "interrupted after 0.05 seconds" in (await graded(question, count, settings)).reason
+    slow = question.model_copy(update={"sql": count})
+    with pytest.raises(JudgeError) as caught:
+        await graded(slow, "SELECT 4194304", settings)
+    assert "raise spider.deadline_s" in str(caught.value.hint)
+    assert (await graded(slow, "SELECT 4194304", patient)).score == 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "statement"),
     [
