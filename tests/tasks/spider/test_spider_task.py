@@ -197,15 +197,15 @@ def test_settings_say_how_much_of_the_tables_the_model_reads(data: Path) -> None
 async def test_a_statement_that_is_slow_to_compare_is_wrong_and_a_slow_gold_statement_names_the_setting(
     data: Path,
 ) -> None:
-    count = f"SELECT count(*) FROM {', '.join(f'tree t{number}' for number in range(11))}"  # of 4 rows each
+    count = f"SELECT count(*) FROM {', '.join(f'tree t{number}' for number in range(12))}"  # of 4 rows each
     settings, patient = settings_of(data, "spider.deadline_s=0.05"), settings_of(data, "spider.deadline_s=60")
     question = read_questions(data / "train_spider.json")[0]
     assert "interrupted after 0.05 seconds" in (await graded(question, count, settings)).reason
     slow = question.model_copy(update={"sql": count})
     with pytest.raises(JudgeError) as caught:
-        await graded(slow, "SELECT 4194304", settings)
+        await graded(slow, "SELECT 16777216", settings)
     assert "raise spider.deadline_s" in str(caught.value.hint)
-    assert (await graded(slow, "SELECT 4194304", patient)).score == 1.0
+    assert (await graded(slow, "SELECT 16777216", patient)).score == 1.0
 
 
 @pytest.mark.parametrize(
