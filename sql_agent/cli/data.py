@@ -36,8 +36,8 @@ from sql_agent.tasks.medical.medical_task import sample_path
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.server_copy import copy_to_server, make_reader
 from sql_agent.tasks.medical.tables import TABLES
-from sql_agent.tasks.sources import Rejected, by_reason, read_records
-from sql_agent.tasks.table_import import import_table
+from sql_agent.tasks.read_records import Rejected, by_reason, read_records
+from sql_agent.tasks.write_table import import_table
 
 _DESCRIPTION = """\
 Make the sample database or import your data, make questions with gold SQL,

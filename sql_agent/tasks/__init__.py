@@ -1,1 +1,1 @@
-"""Tasks: what an agent is trained for. `medical/` is the first one: facts, sample database and questions."""
+"""Tasks: the databases, prompts, questions and rewards that an agent is trained with."""

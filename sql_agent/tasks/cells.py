@@ -1,4 +1,4 @@
-"""Clean the cells of imported data, and count the cells of a database that look damaged."""
+"""Clean the cells of imported data, and find the cells of a database that look damaged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 # Cells that count as empty. Not 无 ("none"), which answers a question such as "who must not take it?".
 _EMPTY = frozenset({"n/a", "-", "--", "–", "—", "none", "null", "nan", "空", "无数据", "暂无数据"})
 _ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]\w*);", re.IGNORECASE)  # with ";": "&copy=2" in a URL is text
-_INLINE = frozenset({"a", "b", "em", "font", "i", "small", "span", "strong", "sub", "sup", "u"})  # inside a word
+_INLINE = frozenset({"a", "b", "em", "font", "i", "small", "span", "strong", "sub", "sup", "u"})  # tags inside a word
 # Only known tags: "<b and a>" in "a<b and a>c" is text.
 _TAG = re.compile(
     rf"</?({'|'.join(sorted(_INLINE))}|blockquote|br|center|div|h[1-6]|hr|img|li|ol|p|pre|table|tbody|td|th|thead|tr|ul)"
@@ -20,8 +20,8 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d+)?")  # not "007", which is a code
-_CODE_DIGITS = 8  # numbers of one length from here on are codes: barcodes, phone numbers, dates without hyphens
-# UTF-8 that was read as Windows-1252: its first byte and the bytes that follow, such as "Ã©" for "é".
+_CODE_DIGITS = 8  # from here on, numbers of equal length are codes: barcodes, phone numbers, dates without hyphens
+# UTF-8 that was read as Windows-1252: its first byte and the following bytes, such as "Ã©" for "é".
 _FOLLOWING = "[\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
 _MOJIBAKE = re.compile(rf"\ufffd|锟斤拷|[ÂÃ]{_FOLLOWING}|[à-ï]{_FOLLOWING}{{2}}")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -30,7 +30,7 @@ _LONG_LINE, _LONG_ITEM = 60, 30  # characters
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Yield the cleaned texts of a cell: none, one, or those of a list. Raises TypeError if a value is no text."""
+    """Yield the cleaned texts of a cell or of a list of cells. Raises TypeError unless each is text, number or date."""
     if isinstance(value, list | tuple):
         for item in value:
             yield from texts_of(item)
@@ -57,7 +57,7 @@ def are_numbers(texts: Sequence[str]) -> bool:
 
 
 def suspicious_cells(columns: Mapping[str, Iterable[object]]) -> dict[str, list[str]]:
-    """Return the cells that look damaged, by what is wrong, each with its column. `columns` maps a name to cells."""
+    """Return the damaged cells as "column: text", by kind of damage. `columns` maps each column name to its cells."""
     found: dict[str, list[str]] = {}
     for name, cells in columns.items():
         texts = [cell for cell in cells if isinstance(cell, str) and cell.strip()]
@@ -70,7 +70,6 @@ def suspicious_cells(columns: Mapping[str, Iterable[object]]) -> dict[str, list[
 
 
 def _damages(text: str) -> Iterator[str]:
-    """Yield what looks damaged in `text`."""
     if _TAG.search(text) or _ENTITY.search(text):
         yield "HTML"
     if text.strip().casefold() in _EMPTY:

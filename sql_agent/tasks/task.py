@@ -37,7 +37,7 @@ BUILT_IN = {
     "spider": "sql_agent.tasks.spider.spider_task:TASK",
     "ehrsql": "sql_agent.tasks.ehrsql.ehrsql_task:TASK",
 }
-DESCRIBED = ".toml"  # how the name of a task ends that is described in a file: data, no code
+DESCRIBED = ".toml"  # ending of the name of a task that a file describes, without code
 
 Split = Literal["train", "val", "test"]
 PromptFactory = Callable[[Lang, Database, Settings], str]
@@ -61,18 +61,18 @@ class Task:
     """Everything that is specific to one task.
 
     name               name in messages
-    schema             tables that a database must have and that may be read, and the columns with the names of rows
+    schema             tables that a database must have and queries may read, and the columns with the names of rows
     tool_description   one sentence that describes the tool to the model; "{dialect}" becomes SQLite or MySQL
     disclaimer         last line of a command's output and first line of a page
     describe           system prompt of a workflow's roles: a description of the database
     instructions       system prompt of the workflow react: the same description, and how to answer
-    labels             what people call a column, by language, table and column, for the thoughts in demonstrations
-    question_text      the question as the model reads it, such as with values that the question names
+    labels             everyday names of columns in a language, by table and column, for thoughts in demonstrations
+    question_text      the question as the model reads it, perhaps with the values of the database that it names
     answer_is_sql      whether the answer to a question is a SQL statement, not the result of the statement
-    checks_results     whether the workflow check-rewrite lets the model check a result with rows
+    checks_results     whether in the workflow check-rewrite the model checks results; else a result with rows is final
     default_database   database file to use when the settings name none
     default_questions  question file of a split to use when the settings name none
-    named_database     database file of a name in `Question.database`; raises DataError for an unknown name
+    named_database     database file for a name in `Question.database`; raises DataError for an unknown name
     read_questions     reads a question file, given a column mapping or None
     of_split           selects the questions of a split, if one file contains several splits
     natural_questions  benchmark of natural questions in a language, asked in every validation
@@ -83,7 +83,7 @@ class Task:
     words              refusal sentences, counters and synonyms by language, for the judge "facts"
     make_judge         builds the judge of the settings
     rule               rule part of the reward, 0.0–0.1, of a rollout's queries
-    metrics            metrics of the task, by name, of rewarded rollouts
+    metrics            the task's own metrics of rewarded rollouts, by name
     """
 
     name: str
@@ -134,7 +134,7 @@ class Task:
     def check_databases(self, settings: Settings, names: Iterable[str | None]) -> None:
         """Open and close each database once, without worker processes.
 
-        Raises DataError for an unknown name, and DatabaseFileError for a missing database or another schema.
+        Raises DataError for an unknown name, DatabaseFileError for a missing database, table or column.
         """
         for name in dict.fromkeys(names):
             if name is None and settings.agent.tool == "mcp":
@@ -151,7 +151,7 @@ class Task:
     def databases(self, settings: Settings, own: Source | None = None) -> DatabasePool:
         """Return a pool that opens databases by `Question.database` on first use; `own` replaces the run's own.
 
-        The pool raises DataError for an unknown name, and DatabaseFileError for a missing database or another schema.
+        The pool raises DataError for an unknown name, DatabaseFileError for a missing database, table or column.
         """
 
         def open_named(name: str | None) -> Database:
@@ -221,9 +221,7 @@ def _of_types(wanted: Sequence[str], questions: list[Question], path: Path) -> l
 def load_task(name: str) -> Task:
     """Return the built-in task `name`, the task of a description NAME.toml, or the Task `package.module:NAME`.
 
-    The module of a Task is imported, also from the working directory.
-
-    Raises ConfigError when there is no such task.
+    The module of a Task is imported, also from the working directory. Raises ConfigError when there is no such task.
     """
     if name.endswith(DESCRIBED):
         from sql_agent.tasks.described.described_task import described_task  # noqa: PLC0415  which imports this module
@@ -255,12 +253,12 @@ def load_task(name: str) -> Task:
 
 @cache
 def prompt_file(module: str, name: str) -> str:
-    """Return the text of the file `name` in the folder prompts beside the file of a module."""
+    """Return the text of the file prompts/`name` beside the Python file `module`."""
     return Path(module).with_name("prompts").joinpath(name).read_text(encoding="utf-8")
 
 
 def default_settings(task_name: str) -> list[Path]:
-    """Return the files with default settings of a built-in task: none or one."""
+    """Return the path of a built-in task's defaults.toml, or an empty list."""
     path = Path(__file__).with_name(task_name) / "defaults.toml"
     return [path] if task_name in BUILT_IN and path.exists() else []
 

@@ -1,4 +1,4 @@
-"""Make a question of a draft: choose its words and its first statements, run them, and check the reference."""
+"""Turn a draft into a question: choose its words and first statements, run them, and check the reference answer."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.statement import Comparison, Statement
 from sql_agent.tasks.described.words import filled, half
 
-_ASIDE_SHARE = 0.2  # of the questions that come with words beside them
-_NAME_SHARE = 0.25  # of the questions about one row that name it in other words
-_PART_SHARE = 0.4  # of those: how many search a part of the name at once, where that finds the row
-_SAID_SHARE = 0.5  # of the searches that use an everyday word, where there is one
-_KNOWN_SHARE = 0.4  # of those: how many search the database's own word at once
-_MOST_LISTED = 20  # rows that are listed as an answer
-_BOTH_SHARE = 0.12  # of the questions about one cell that read a second column
-# A value that ends as the sentence goes on: "contraindicated in what is contraindicated".
+_ASIDE_SHARE = 0.2  # of all questions: those with a remark
+_NAME_SHARE = 0.25  # of the questions about one row: those that name the row in other words
+_PART_SHARE = 0.4  # of the latter: those whose first statement searches a part of the name, if that finds the row
+_SAID_SHARE = 0.5  # of the searches for a value with an everyday word: those that say this word
+_KNOWN_SHARE = 0.4  # of the latter: those whose first statement searches the database's own word
+_MOST_LISTED = 20  # rows of an answer
+_BOTH_SHARE = 0.12  # of the questions about one cell: those whose statement reads a second column
+# A value that ends with the next word of the sentence.
 _STUTTER = re.compile(r"([\u3400-\u9fff]{2,4})\1|\b([a-z]{4,}) \2\b")
 
 
@@ -64,7 +64,7 @@ class Asker:
         self.refused: Counter[str] = Counter()
 
     def question(self, draft: Draft, number: str, *, held_out: bool) -> Question | None:
-        """Return the question of a draft; None, and the reason in `refused`, where a check fails."""
+        """Return the question of a draft, or None if a check fails; `refused` counts the reasons."""
         found = self._with_rows(draft) if draft.from_rows else draft
         if found is None:
             return None
@@ -87,7 +87,7 @@ class Asker:
         return question
 
     def _aside(self, draft: Draft) -> Condition | None:
-        """Return a condition on the draft's table whose value is in no fact, for a share of the drafts; else None."""
+        """Return, for a share of the drafts, a condition for a remark, whose value is in no fact; else None."""
         if self._plain or self._chosen.random() >= _ASIDE_SHARE:
             return None
         conditions = [each for each in self._catalog.conditions(draft.statement.table) if each.phrase == "list"]
@@ -95,20 +95,20 @@ class Asker:
         return found if found and not any(found.value in fact for fact in draft.facts) else None
 
     def _with_aside(self, text: str, aside: Condition | None, *, held_out: bool) -> str:
-        """Return the question with what people say beside it, which often names the value of `aside`."""
+        """Return the question with a remark, which often names the value of `aside`."""
         if aside is None or aside.value in text:
             return text
         way = self._chosen.choice(half(self._catalog.words["asides"], held_out=held_out))
         return filled(way, question=text, value=aside.value)
 
     def _names_a_row(self, draft: Draft) -> bool:
-        """Return whether a question about an unknown name uses another name of a row, such as 胆石症 of 胆结石."""
+        """Return whether a question about an unknown name uses the alias of a row, such as 胆石症 for 胆结石."""
         if draft.task_type != "unanswerable" or draft.subject is not None or self._names is None:
             return False
         return any(self._names.knows(str(test.value)) for test in draft.statements[0].where)
 
     def _with_rows(self, draft: Draft) -> Draft | None:
-        """Return a draft with the rows of its statement as the reference; None where these are no clear answer."""
+        """Return the draft with the result of its statement as the reference, or None if this is no clear answer."""
         statement = draft.statement
         rows = self._query(statement.sql(self._catalog.database)).records
         texts = [[str(cell) for cell in row] for row in rows]
@@ -128,7 +128,7 @@ class Asker:
         return replace(draft, expected=rows, facts=facts)
 
     def _has_ties(self, statement: Statement) -> bool:
-        """Return whether rows of an ordered result could as well be in another order, or left out."""
+        """Return whether equal sort keys leave open which rows are returned, or in which order."""
         if statement.order_by is None:
             return False
         limit = None if statement.limit is None else statement.limit + 1
@@ -137,7 +137,7 @@ class Asker:
         return len(set(keys)) < len(keys)
 
     def _said(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
-        """Return another name or everyday words by slot, and the route that begins with these; or ({}, None)."""
+        """Return texts of slots in other words than the database's, and the route that first searches these, if any."""
         if draft.subject is not None and self._chosen.random() < _NAME_SHARE:
             return self._named_otherwise(draft)
         words = self._everyday_words(draft.conditions)
@@ -153,7 +153,7 @@ class Asker:
         return said, replace(direct, statements=(first, *direct.statements))
 
     def _named_otherwise(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
-        """Return another name of the row, and the route that looks for this name first; or ({}, None)."""
+        """Return an alias as the slot `name`, and the route that first searches the alias; or ({}, None)."""
         row, first = draft.subject, draft.statements[0]
         name = self._names.of(row, self._chosen) if row is not None and self._names is not None else None
         if row is None or name is None or len(first.where) != 1 or first.joins:
@@ -166,7 +166,7 @@ class Asker:
         return ({"name": name}, route) if route is not None else ({}, None)
 
     def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:
-        """Return an everyday word, which no cell has, for each condition; None where one has none."""
+        """Return for each condition an everyday word that no cell contains; None if a condition has no such word."""
         found = []
         for condition in conditions:
             said = self._catalog.description.said.get(condition.value, ()) if condition.phrase == "list" else ()
@@ -201,7 +201,7 @@ class Asker:
             return "the answer is prose"
         calls = [QueryCall(sql=sql, answer=a, seconds=0.0) for sql, a in zip(question.statements, found, strict=True)]
         if _are_shown(question, found[-1]):
-            names = row_names(question.evidence, self._database, self._namings) if _has_owners(question) else ()
+            names = row_names(question.evidence, self._database, self._namings) if _names_rows(question) else ()
             case = JudgeCase(question=question, answer=question.full_answer, calls=tuple(calls),
                              evidence_read=question.evidence, row_names=names)  # fmt: skip
         else:
@@ -229,10 +229,10 @@ def _problem_of_rows(
 
 
 def _are_shown(question: Question, found: QueryAnswer) -> bool:
-    """Return whether each cell of the evidence is in the result and not in the statements, which cannot repeat it."""
+    """Return whether the result has each cell of the evidence, and no statement repeats it."""
     cells = {str(cell) for row in found.records for cell in row}
     return all(item.quote in cells and item.quote not in (question.sql or "") for item in question.evidence)
 
 
-def _has_owners(question: Question) -> bool:
+def _names_rows(question: Question) -> bool:
     return ":" in question.answer or "：" in question.answer

@@ -22,22 +22,25 @@ from sql_agent.tasks.described.statement import Comparison
 from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.described.words import is_verb, wordings
 
-LONGEST_ANSWER = 250  # characters of a whole cell
-# A word of a text: of letters, or a short Chinese clause between marks.
+LONGEST_ANSWER = 250  # characters of a cell that is an answer
+# A word of a text: letters, or a short Chinese clause between punctuation marks.
 _WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
 _SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
-_MOST_OF_A_COLUMN = 40  # conditions, and one more for each `_ROWS_EACH` rows
+_MOST_OF_A_COLUMN = 40  # conditions, and one more for every `_ROWS_EACH` rows
 _ROWS_EACH = 10
-_MOST_SEARCHED = 60  # words or items of a column that are searched for, and again one more for some rows
-_PROSE_CHARS = 20  # a shorter text is a value of its own, such as an address
+_MOST_SEARCHED = 60  # searched words or items of a column, and one more for every `_ROWS_EACH` rows
+_PROSE_CHARS = 20  # shorter texts are values such as addresses
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
-_MOST_WITH_WORD = 12  # rows with a word of a text that is searched for
+_MOST_WITH_WORD = 12  # rows with a searched word
 COMMON = frozenset({"about", "after", "their", "there", "these", "which", "where", "while", "would", "other", "being"})
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A row at `place` of its table. `named` is whether its name names no other row and fits into a question."""
+    """A row, with its `place` in the table and its row key `number`.
+
+    `named` is whether a question can name it: the name fits into a sentence, and no other row has it.
+    """
 
     table: str
     place: int
@@ -133,7 +136,7 @@ class Catalog:
         return {row.name for rows in self.rows.values() for row in rows if row.named and row.name.casefold() in folded}
 
     def answer(self, row: Row, column: str) -> list[str]:
-        """Return the facts of a cell: the items of a list, yes or no for a flag; [] where no answer can repeat it."""
+        """Return the facts of a cell, such as yes or no for a flag; [] if an answer cannot repeat the cell."""
         cell = row.values[column]
         kind = self.column(row.table, column)
         if cell is None or not str(cell).strip():
@@ -154,7 +157,7 @@ class Catalog:
         return list(dict.fromkeys(filter(None, parts)))
 
     def items(self, row: Row, column: str) -> list[str]:
-        """Return the distinct items of a list; [] where an item is too long or splits again."""
+        """Return the distinct items of a list; [] if an item is too long or has a separator inside."""
         items = self.raw_items(row.values[column], self.column(row.table, column))
         return items if all(map(self.fits, items)) else []
 
@@ -174,11 +177,11 @@ class Catalog:
         return list(dict.fromkeys(_WORD.findall(str(row.values[column] or ""))))
 
     def says(self, word: str) -> bool:
-        """Return whether an item or a word is one that people search for."""
+        """Return whether people would search for an item or a word."""
         return _VALUE.fullmatch(word) is not None and word not in self.words["nothing"]
 
     def part(self, row: Row, column: str, part: Part) -> list[str]:
-        """Return the items of a cell that belong to a part; [] where this is not clear, or where these are all."""
+        """Return the items of a cell that belong to `part`; [] if all do, or if one is unclear."""
         items = self.raw_items(row.values[column], self.column(row.table, column))
         if part.label:
             return labelled(items, part.label)
@@ -204,7 +207,7 @@ class Catalog:
 
     @cache  # noqa: B019
     def conditions(self, table: str) -> tuple[Condition, ...]:
-        """Return the conditions that questions may ask of the rows of `table`."""
+        """Return a sample of conditions on the rows of `table`, always the same."""
         found: list[Condition] = []
         for name, column in self.table(table).columns.items():
             if name != self.table(table).name or column.kind == "name":
@@ -227,9 +230,9 @@ class Catalog:
     def meeting(
         self, table: str, *conditions: Condition, without: Condition | None = None, most: int | None = None
     ) -> list[Row]:
-        """Return the rows that meet all conditions, and the opposite of the condition `without`.
+        """Return the rows that meet all conditions but not `without`; [] if there are more than `most`.
 
-        Return [] where there are more than `most`, or where another item contains one that is searched for.
+        Also return [] if the tests match other rows too, because a longer item contains the searched one.
         """
         exact = frozenset.intersection(*(self._exact(table, condition) for condition in conditions))
         tests = [test for condition in conditions for test in condition.tests]
@@ -242,13 +245,9 @@ class Catalog:
         return found if len(exact) == len(found) else []
 
     def one_meeting(self, table: str, condition: Condition, chosen: random.Random) -> Row | None:
-        """Return one of the rows that meet a condition, or None."""
+        """Return a random row that meets a condition, or None."""
         places = sorted(self._exact(table, condition))
         return self.rows[table][chosen.choice(places)] if places else None
-
-    def whole(self, row: Row) -> tuple[Cell, ...]:
-        """Return all cells of a row, also of columns that are not described."""
-        return self.database.tables[row.table].rows[row.place]
 
     def _exact(self, table: str, condition: Condition) -> frozenset[int]:
         if condition.phrase != "list":
@@ -257,7 +256,7 @@ class Catalog:
 
     @cache  # noqa: B019
     def _with_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
-        """Return the places of the rows that have an item, by item."""
+        """Return the places of the rows that have an item or a word, by its text."""
         places: dict[str, list[int]] = {}
         for place, row in enumerate(self.rows[table]):
             for item in self.words_of(row, column):
@@ -266,13 +265,13 @@ class Catalog:
 
     @cache  # noqa: B019
     def texts(self) -> list[str]:
-        """Return the cells of each described column as one text in lower case, parted by NUL."""
+        """Return the cells of each described column as one text in lower case, separated by NUL."""
         tables = self.description.tables.items()
         return [self._joined(table, name)[0] for table, described in tables for name in described.columns]
 
     @cache  # noqa: B019
     def _joined(self, table: str, column: str) -> tuple[str, list[int], frozenset[int]]:
-        """Return the cells of a column as one text, where each begins, and the places of those that are not NULL."""
+        """Return the cells of a column as one text, the start of each cell, and the places of cells with a value."""
         cells = self.database.tables[table].cells(column)
         texts = ["" if cell is None else fold(str(cell)) for cell in cells]
         begins = list(accumulate((len(text) + 1 for text in texts), initial=0))
@@ -326,7 +325,7 @@ class Catalog:
         having = Counter(word for text in texts for word in {w.casefold() for w in _WORD.findall(text)})
         for word in self._some(table, {word: count for word, count in having.items() if 2 <= count <= _MOST_WITH_WORD}):
             test = Comparison(column, "LIKE", word)
-            # No longer word has an English one inside; a Chinese clause may be a part of another.
+            # LIKE must not find an English word inside longer ones; a Chinese clause may be a part of another.
             if (
                 word not in COMMON
                 and self.says(word)
@@ -335,7 +334,7 @@ class Catalog:
                 yield Condition(column, (test,), phrase, word, opposite=(Comparison(column, "NOT LIKE", word),))
 
     def _some(self, table: str, having: Mapping[str, int]) -> list[str]:
-        """Return some of the items, always the same: half of them common, which are found by two conditions."""
+        """Return a sample of the items, always the same; a third are the most common, which rows share."""
         most = _MOST_SEARCHED + len(self.rows[table]) // _ROWS_EACH
         common = sorted(having, key=lambda item: (-having[item], item))[: most // 3]
         rare = sorted(having.keys() - common)
@@ -343,7 +342,7 @@ class Catalog:
 
 
 def _are_short(cells: Sequence[Cell]) -> bool:
-    """Return whether the cells of a column are values that people name whole: no prose, and no latitude."""
+    """Return whether people name the cells of a column as a whole: no prose, and no float such as a latitude."""
     return (
         not any(isinstance(cell, float) for cell in cells)
         and median([len(str(cell)) for cell in cells] or [0]) < _PROSE_CHARS

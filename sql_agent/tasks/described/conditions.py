@@ -1,4 +1,4 @@
-"""Conditions that questions ask of the rows of a table, from the values of a column."""
+"""Make conditions on the rows of a table from the values of a column."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PERIODS: tuple[tuple[str, Operator], ...] = (("category", "="), ("after", ">"),
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on rows of a table: its tests, those of its opposite, and the slots of the phrase that says it."""
+    """A condition on rows: tests of a statement, tests for the opposite, and the name and slots of a phrase for it."""
 
     column: str
     tests: tuple[Comparison, ...]
@@ -35,7 +35,7 @@ def is_true(cell: Cell) -> bool:
 
 
 def equal(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
-    """Yield a condition for each value that differs from the others by more than upper and lower case."""
+    """Yield a condition for each value that no other value equals when case is ignored."""
     values = Counter(cells)
     folded = Counter(str(value).casefold().strip() for value in values)
     for value in values:
@@ -46,7 +46,7 @@ def equal(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
 
 
 def true(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
-    """Yield the condition that a flag is true, if one value says yes and one says no."""
+    """Yield the condition that a flag is true, if the flag has exactly one value for yes and one for no."""
     values = set(cells)
     yes, no = ([value for value in values if is_true(value) is truth] for truth in (True, False))
     if len(yes) == len(no) == 1:
@@ -56,7 +56,7 @@ def true(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
 
 
 def ranges(column: str, cells: Sequence[Cell], unit: str, is_chinese: bool) -> Iterator[Condition]:
-    """Yield conditions with round limits at places spread over the sorted numbers."""
+    """Yield conditions above, below and between rounded quantiles of the numbers."""
     numbers = sorted(cell for cell in cells if isinstance(cell, int | float))
     places = max(10, min(40, len(numbers) // 3))
     limits = sorted({_round(numbers[round(place / places * (len(numbers) - 1))]) for place in range(places + 1)})
@@ -73,7 +73,7 @@ def ranges(column: str, cells: Sequence[Cell], unit: str, is_chinese: bool) -> I
 
 
 def _round(number: float) -> float:
-    """Return a number with two significant digits, as an int where it is one."""
+    """Return a number with two significant digits, as an int if it is whole."""
     if number == 0 or not math.isfinite(number):
         return 0
     rounded = round(number, 1 - math.floor(math.log10(abs(number))))
@@ -81,7 +81,7 @@ def _round(number: float) -> float:
 
 
 def periods(column: str, cells: Sequence[Cell], lang: Lang, month_names: Sequence[str]) -> Iterator[Condition]:
-    """Yield conditions on the year of a date; on the month where all dates are of two years."""
+    """Yield conditions on the year of a date, or on its month if the dates are of at most two years."""
     is_chinese = lang == "zh"
     if all(isinstance(cell, int | float) for cell in cells):
         for number in sorted({int(str(cell).partition(".")[0]) for cell in cells}):

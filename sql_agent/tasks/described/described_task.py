@@ -1,4 +1,4 @@
-"""Make a Task of a description: schema, prompts, tool, names for hints, words of the judge, and question files."""
+"""Make a Task from the description of a database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.task import Task, prompt_file
 
 _SLOT = re.compile(r"\{[^{}]*\}")
-_MOST_CHARS = 6_000  # of the tables in a prompt; a longer text has the names of the columns only
+_MOST_CHARS = 6_000  # of the tables in a prompt; a longer text keeps only the names of the columns
 _COUNTERS = {"en": (), "zh": ("个", "种", "项", "条", "本", "位", "次")}
 
 
@@ -84,7 +84,7 @@ def questions_folder(path: Path, style: Style = "mixed") -> Path:
 
 
 def _database(description: Description, path: Path) -> Path | None:
-    """Return the described SQLite file. Raises ConfigError for a URL: a file from a stranger may name no server."""
+    """Return the described SQLite file. Raises ConfigError for a URL, because a stranger may have written the file."""
     if description.database is None:
         return None
     if is_url(description.database):
@@ -93,7 +93,7 @@ def _database(description: Description, path: Path) -> Path | None:
 
 
 def _namings(description: Description) -> dict[str, Naming]:
-    """Return the columns with the names of rows, by table, and the rows' other names."""
+    """Return, by table, the column with the names of rows, and the rows' other names."""
     return {
         name: Naming(table.name, called=table.other_names, beside=frozenset(table.beside))
         for name, table in description.tables.items()
@@ -147,10 +147,10 @@ def _column(name: str, column: Column, table: Table) -> str:
 
 
 def with_named_values(description: Description) -> Callable[[Question, Database], str]:
-    """Return a function that writes a question and, in a second line, the conditions that find the values it names.
+    """Return a function that returns a question and, in a second line, the database values that the question names.
 
-    An everyday word of `description.said` counts as the item that the word means. Words with which `description` asks
-    for a column name no value.
+    An everyday word in `description.said` stands for its item. Parts of values that `description` uses to ask for a
+    column, such as a label, are left out.
     """
     plain = "\n".join(_SLOT.sub("\n", text) for text in _texts(description)).casefold()
     said = {other: item for item, others in description.said.items() for other in others if other not in plain}

@@ -1,4 +1,4 @@
-"""Describe a database as data: the records of NAME.toml, how to read the file and how to write it."""
+"""The description of a database: the records of NAME.toml, how to read and how to write the file."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 Wordings = tuple[str, ...]
-# The lists of wordings that a column has.
+# The fields of a column that are lists of wordings.
 WORDINGS = ("ask", "ask_two", "ask_some", "confirm", "find", "find_two", "count", "any_of", "has", "lacks")
 
 
 def _with(*slots: str) -> AfterValidator:
-    """Return a validator of wordings, of which each needs all `slots`."""
+    """Return a validator that requires all `slots` in each wording."""
 
     def checked(wordings: Wordings) -> Wordings:
         for slot in slots:
@@ -56,8 +56,8 @@ _OfValue = Annotated[Wordings, _with("value")]
 class Part(Record):
     """A part of the items of a list: those that contain one of `words`, or those behind a label such as "codes: ".
 
-    `ask` has ways to ask for them. No question is asked about a cell with an item that contains one of `unclear` but
-    none of `words`.
+    `ask` has ways to ask for these items. A cell is not asked about if an item contains one of `unclear` but none of
+    `words`.
     """
 
     ask: _OfRow = Field(min_length=1)
@@ -80,13 +80,13 @@ class Column(Record):
     separator  what separates the items of a list
     unit       unit of a number, such as kg
     values     the values of a category or a flag, if they are few; the model sees them
-    near       columns that people take for this one
+    near       columns that people confuse with this one
     ask        ways to ask for the cell of {name}; `ask_two` for those of {name} and {other}, `ask_some` for two items
     confirm    ways to ask whether {value} is in the cell of {name}
-    find       ways to ask for the rows with {value}; `find_two` for those of them that {and_other}, which another
-               column's `has` or `lacks` says; `count` how many there are; `any_of` for any three of them
-    then       ways to ask for another column, by its name, of the rows with {value}
-    has        what a sentence says of rows with {value}, such as "treat {value}"; `lacks` of rows without
+    find       ways to ask for the rows with {value}; `find_two` for those that also {and_other}, a phrase of another
+               column's `has` or `lacks`; `count` for their number; `any_of` for any three of them
+    then       by name of another column, ways to ask for that column of the rows with {value}
+    has        verb phrases for rows with {value}, such as "treat {value}"; `lacks` for rows without {value}
     parts      parts of a list by a name of your own
     """
 
@@ -132,12 +132,11 @@ class Claim(Record):
     """A yes-no question about {name} that words in the cells of `columns` decide.
 
     ask, ask_not  ways to ask it; and ways to ask the opposite
-    about         what {item} can be, with words of it: only sentences with one of these words decide
-    yes, no       words in a cell that decide; a cell with words of both decides nothing
-    unclear       words in a cell about which no question is asked
-    ignored       longer words that contain one of the others with another meaning
-    silent        whether cells without any of the words mean no, because the question is what is written there; the
-                  first of `columns` must be filled
+    about         by value of {item}, words for it: only sentences with one of these words decide
+    yes, no       words in a cell that mean yes, or no; a cell with words of both decides nothing
+    unclear       words with which a cell decides nothing
+    ignored       longer words that contain one of the other words but mean something else
+    silent        whether cells without any of the words mean no, provided that the first of `columns` is filled
     """
 
     columns: tuple[str, ...] = Field(min_length=1)
@@ -156,7 +155,7 @@ class Table(Record):
 
     name         the column that names a row
     other_names  maps the name of a row to names that no cell contains, such as a brand
-    beside       words that may be beside a name and do not make it another row's, such as a dosage form
+    beside       words beside a name that do not make it the name of another row, such as a dosage form
     absent       names that people may ask about and the table may lack
     unknown      questions about {name} that no column answers
     claims       yes-no questions by a name of your own
@@ -200,8 +199,8 @@ class Description(Record):
 
     lang            language of the questions
     database        its SQLite file (None: DATABASE_URL or database.path)
-    said            everyday words for an item or a value that no cell contains
-    unknown_tables  questions, by what they are about, for which there is no table
+    said            by item or value, everyday words for it that no cell contains
+    unknown_tables  by topic, questions that no table answers
     """
 
     lang: Lang = "en"
@@ -232,7 +231,7 @@ def read_description(path: Path) -> Description:
 
 
 def restricted(description: Description, columns: Mapping[str, Collection[str]]) -> Description:
-    """Return the description of the tables and columns that a database has; `columns` has them by table."""
+    """Return the description of those tables and columns that a database has; `columns` maps tables to columns."""
 
     def of_table(name: str, table: Table) -> Table:
         has = {fold(column) for column in columns[name]}
@@ -261,7 +260,7 @@ def restricted(description: Description, columns: Mapping[str, Collection[str]])
 
 
 def plain(description: Description, ask: Mapping[str, Wordings]) -> Description:
-    """Return the description without its own wordings: only a column's label asks for it, in the words of `ask`."""
+    """Return the description with the wordings `ask`, by kind of column, in place of its own."""
 
     def bare(column: Column) -> Column:
         kept = {key: getattr(column, key) for key in ("kind", "label", "plural", "separator", "unit", "values")}

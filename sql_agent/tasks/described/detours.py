@@ -1,4 +1,4 @@
-"""Demonstrations of looking: a statement that finds nothing, and the one that its hint says to try."""
+"""Prepend a realistic statement that finds nothing to a question's statements, so that its hint leads to the answer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 
-SHARE = 0.4  # of the questions for which a way to fail is looked for; some have none
+SHARE = 0.4  # of the questions: those for which a failing statement is sought, which does not always exist
 _MOST_READ = 600  # characters of two columns in one result
-_MOST_AROUND = 4  # Chinese characters beside a name that are taken for a part of it
+_MOST_AROUND = 4  # Chinese characters beside a name that are mistaken for a part of it
 _END = re.compile(r"[\s，。？！、：；“”,.?!:;\"'’…-]")
 _ONE_CELL = frozenset({"lookup", "part", "yes_no"})  # types that are answered from one column of one row
 
@@ -30,9 +30,9 @@ class Route:
 
 
 class Detours:
-    """Finds a first statement that fails as people's and models' first statements do.
+    """Finds first statements that fail as people's and models' first statements do.
 
-    It looks for a word as if it were a name, in another column or table, or with words of the sentence attached.
+    They search a word as if it were a name, in another column or table, or together with other words of the question.
     """
 
     def __init__(self, catalog: Catalog, query: Callable[[str], QueryAnswer], chosen: random.Random) -> None:
@@ -43,7 +43,7 @@ class Detours:
         return Route(tuple(each.sql(self._catalog.database) for each in draft.statements), draft.expected)
 
     def around(self, draft: Draft, text: str, aside: Condition | None) -> Route | None:
-        """Return a route with a first statement that fails, often None; `aside` is what `text` may name beside it."""
+        """Return a route whose first statement fails, or None. A remark in `text` may name the value of `aside`."""
         if len(draft.statements) > 1 or draft.statement.joins or self._chosen.random() >= SHARE:
             return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []
@@ -63,14 +63,16 @@ class Detours:
             ]
         self._chosen.shuffle(ways)
         if searched and aside is not None and aside.value in text:
-            ways.insert(0, lambda: (_with_aside(draft, aside), searched[0].value))
+            with_aside = replace(draft.statement, where=(*draft.statement.where, *aside.tests))
+            ways.insert(0, lambda: (with_aside, searched[0].value))
         found = filter(None, (way() for way in ways))
         return next((route for each in found if (route := self.after(draft, *each)) is not None), None)
 
     def after(self, draft: Draft, first: Statement, needed: str) -> Route | None:
-        """Return the route from a statement that finds nothing: by the statement that its hint says to try.
+        """Return the route from `first`, if it finds nothing, to the statement that its hint suggests.
 
-        Where this is not the one that answers, by the draft's own, if the hint says what is `needed`; else None.
+        If no suggested statement answers, the draft's own follows, provided that the hint contains `needed`; else
+        return None.
         """
         direct, sql = self.direct(draft), first.sql(self._catalog.database)
         answer = self._query(sql)
@@ -85,7 +87,7 @@ class Detours:
         return Route((sql, *direct.statements), draft.expected) if needed in (answer.hint or "") else None
 
     def looking_again(self, route: Route) -> Route:
-        """Return the route with the statement that the hint says to try, such as one for the row's filled cells."""
+        """Return the route with the statement that the hint of its last one suggests, such as one for filled cells."""
         answer = self._query(route.statements[-1])
         suggestions = suggested_statements(answer.hint) if finds_nothing(answer) else ()
         if not suggestions:
@@ -93,7 +95,7 @@ class Detours:
         return Route((*route.statements, suggestions[0]), self._query(suggestions[0]).records)
 
     def two_columns(self, draft: Draft) -> Draft:
-        """Return a draft that reads a column that is taken for the right one as well; the same draft without one."""
+        """Return the draft with a second column that people confuse with the asked one, if there is such a column."""
         row, statement = draft.subject, draft.statement
         if row is None or draft.task_type not in _ONE_CELL or len(statement.outputs) != 1:
             return draft
@@ -137,7 +139,7 @@ class Detours:
         return _with_test(draft, condition.tests[0], elsewhere), condition.column
 
     def _words_beside(self, draft: Draft, test: Comparison, text: str) -> tuple[Statement, str] | None:
-        """Return the statement whose test has words that are beside its value in a text, or None."""
+        """Return a statement that searches the value with a word beside it in `text`, and the value; or None."""
         value = str(test.value)
         before, found, after = text.partition(value)
         beside = (_near(before[::-1])[::-1] + value, value + _near(after)) if found else ()
@@ -148,22 +150,16 @@ class Detours:
 
 
 def _with_test(draft: Draft, test: Comparison, other: Comparison) -> Statement:
-    """Return the statement of `draft` with `other` in place of `test`; its other tests stay."""
     return replace(draft.statement, where=tuple(other if each == test else each for each in draft.statement.where))
 
 
-def _with_aside(draft: Draft, aside: Condition) -> Statement:
-    """Return the statement of `draft` with what is said beside the question as a further condition."""
-    return replace(draft.statement, where=(*draft.statement.where, *aside.tests))
-
-
 def finds_nothing(answer: QueryAnswer) -> bool:
-    """Return whether a statement ran, and no cell of its result says anything."""
+    """Return whether a statement ran, and its result has no cell or only cells that are empty or 0."""
     return answer.error is None and not any(cell for row in answer.records for cell in row)
 
 
 def _contain(rows: Sequence[tuple[Cell, ...]], expected: Sequence[tuple[Cell, ...]]) -> bool:
-    """Return whether rows are the expected ones, in any order, perhaps with more columns."""
+    """Return whether `rows` are the expected rows, in any order, perhaps with more columns."""
     left = list(rows)
     for row in expected:
         same = next((each for each in left if set(map(str, row)) <= set(map(str, each))), None)
@@ -174,7 +170,7 @@ def _contain(rows: Sequence[tuple[Cell, ...]], expected: Sequence[tuple[Cell, ..
 
 
 def _near(text: str) -> str:
-    """Return the next few characters up to a mark; in English one word."""
+    """Return the start of `text` up to a punctuation mark: an English word or some Chinese characters."""
     if text[:1] == " ":
         return " " + _END.split(text[1:], maxsplit=1)[0]
     return _END.split(text, maxsplit=1)[0][:_MOST_AROUND]

@@ -1,4 +1,4 @@
-"""A question before it is worded and verified, and what the types of questions share."""
+"""Drafts of questions, which are not yet worded and verified, and a base class of the types of questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, filled, with_article
 
-MOST_ROWS = 8  # rows of a searched answer; a longer list is nothing that a person wants to read
+MOST_ROWS = 8  # rows that an answer lists; nobody wants to read more
 MOST_COUNTED = 10  # rows of a count with evidence
 Key = tuple[str, str]
 _Item = TypeVar("_Item")
@@ -28,10 +28,10 @@ class Draft:
     statements  the statements in order; the last one answers
     expected    the rows that the last statement must return, in any order unless it has an order
     facts       the facts of the reference; `enough` of them are a full answer
-    from_rows   whether `expected` and `facts` are to be taken from what the statement returns
+    from_rows   whether `expected` and `facts` become what the statement returns
     rows        the keys of the rows that the question is about, which all must be in one split
     subject     the row that the question names as {name}
-    conditions  what is searched for: {value}, and of a second condition {value2}
+    conditions  one or two conditions, whose values the question names as {value} and {value2}
     """
 
     task_type: str
@@ -53,9 +53,9 @@ class Draft:
 
 
 class Drafting:
-    """What the types of questions share: the rows to choose from, the parts of drafts, and the words.
+    """The base of the types of questions: random rows and conditions, parts of drafts, words.
 
-    The choice depends on `chosen` only.
+    All random choices are made by `chosen`.
     """
 
     def __init__(self, catalog: Catalog, chosen: random.Random) -> None:
@@ -75,9 +75,9 @@ class Drafting:
         evidence: bool = True,
         **more: Any,
     ) -> Draft:
-        """Return a question whose last statement reads cells of the `found` rows; `also` are rows that it depends on.
+        """Return a draft whose last statement reads cells of the `found` rows; `also` are rows that it depends on.
 
-        The facts are by default the names of the rows. The evidence is the cells that are read, without the names
+        `facts` are by default the names of the rows. The evidence is the cells that the statement reads, without names
         beside them. `more` are other fields of the draft.
         """
         columns = [output.column for output in statements[-1].outputs]
@@ -114,7 +114,7 @@ class Drafting:
         *conditions: Condition,
         enough: int | None = None,
     ) -> Iterator[Draft]:
-        """Yield a question for the names of the `found` rows, if each has one and they are few."""
+        """Yield a draft that asks for the names of the `found` rows, if the rows are few and all have one."""
         name, most = self._tables[table].name, MOST_ROWS if enough is None else MOST_COUNTED
         if name is not None and 0 < len(found) <= most and all(row.named for row in found):
             statement = Statement(table, (Output(name),), where=tests)
@@ -138,7 +138,7 @@ class Drafting:
         rows: Iterable[Key] = (),
         conditions: tuple[Condition, ...] = (),
     ) -> Draft:
-        """Return a question whose answer is `number`; up to MOST_COUNTED cells `counted` (row, column) are evidence."""
+        """Return a draft with the answer `number`; at most MOST_COUNTED `counted` cells (row, column) are evidence."""
         few = 0 < len(counted) <= MOST_COUNTED
         cells = tuple(item for row, column in counted for item in row.evidence(column)) if few else ()
         keys = frozenset({*rows, *(row.key for row, _ in counted if few)})
@@ -148,7 +148,7 @@ class Drafting:
         )
 
     def _cells(self, *kinds: str) -> Iterator[tuple[Row, str, Column]]:
-        """Yield named rows in random order, each with a random column of the kinds, again and again."""
+        """Yield random named rows, each with a random column of one of the kinds; rows repeat."""
         rows = [row for table in self._tables for row in self._catalog.named(table)]
         by_table: dict[str, list[Row]] = {}
         for row in rows:
@@ -172,7 +172,7 @@ class Drafting:
         return self._shuffled((table, each) for table in self._tables for each in self._catalog.conditions(table))
 
     def _other(self, table: str, first: Condition) -> Condition | None:
-        """Return a condition on another column; one that some row meets together with the first, if there is one."""
+        """Return a condition on another column, if possible one that a row meets together with the first, or None."""
         row, by_word = self._catalog.one_meeting(table, first, self._chosen), self._catalog.conditions_by_word(table)
         if row is not None and by_word:
             columns = [name for name in self._table_columns(table, "list", "text") if name != first.column]
@@ -211,7 +211,7 @@ class Drafting:
         return {"table": self._tables[table].label, "plural": self._tables[table].plural}
 
     def _phrases(self, table: str, condition: Condition, number: str = "") -> _Phrases:
-        """Return the phrases `with`, `do` and `dont` of a condition; `number` "2" says that it is the second one."""
+        """Return the phrases `with`, `do` and `dont` of a condition; `number` is "2" for a question's second one."""
         column = self._tables[table].columns[condition.column]
         slots = {**self._slots(column), "top": condition.top}
         if number:
@@ -231,7 +231,6 @@ class Drafting:
     def _condition_wording(
         self, templates: Sequence[str], table: str, first: Condition, second: Condition | None = None
     ) -> Wording:
-        """Return a wording that says one condition or two on the rows of a table."""
         slots = {**self._slots(self._tables[table].columns[first.column]), **self._table_slots(table)}
         slots |= {"value": first.value, "top": first.top}
         phrases = dict(self._phrases(table, first))
@@ -248,7 +247,6 @@ class Drafting:
         return Wording(tuple(templates), slots, {})
 
     def _either(self, own: Sequence[str], key: str) -> tuple[str, ...]:
-        """Return a column's own wordings and the plain ones."""
         return (*self._words["sentences"][key], *own)
 
     def _shuffled(self, items: Iterable[_Item]) -> list[_Item]:

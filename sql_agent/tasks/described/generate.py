@@ -32,7 +32,7 @@ from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.task import Task
 
 _PER_TYPE = 120  # questions of each type, of all splits together
-# How many more or fewer of a type, as people ask.
+# Factors for the types that people ask more or less often.
 _WEIGHTS = {
     "lookup": 2.5,
     "yes_no": 2.0,
@@ -47,8 +47,8 @@ _WEIGHTS = {
     "average": 0.5,
     "unlinked": 0.7,
 }
-_SEARCHED = {"search", "range", "any_of", "negation"}  # their rows come first to be in one split: they are fewest
-_DRAWN = 8  # drafts for each question wanted, because many have rows of several splits
+_SEARCHED = {"search", "range", "any_of", "negation"}  # the rarest drafts, whose rows are kept in one split first
+_DRAWN = 8  # drafts for each wanted question, because many have rows of several splits
 PATIENT = QueryLimits(deadline_s=30.0)  # a busy machine must not fail a question
 
 SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
@@ -98,7 +98,7 @@ def make_question_files(
 
 @contextmanager
 def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
-    """Yield a copy of a SQLite file with an index on the names of rows, which statements look up; a server as it is."""
+    """Yield a copy of a SQLite file with an index on the names of rows, for speed; yield a server unchanged."""
     if not isinstance(source, Path):
         yield source
         return
@@ -115,39 +115,19 @@ def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
 
 
 def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: random.Random) -> list[Draft]:
-    """Return drafts of all types. `many_rows` chooses those about tables, so that these do not change the others."""
+    """Return drafts of all types. Table questions have their own random source `many_rows`, and change no others."""
     about_rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
     linked, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
-    makers: dict[str, Callable[[], Iterator[Draft]]] = {
-        "lookup": about_rows.lookup,
-        "part": about_rows.part,
-        "columns": about_rows.columns,
-        "yes_no": about_rows.yes_no,
-        "comparison": about_rows.comparison,
-        "unanswerable": about_rows.unanswerable,
-        "search": searches.search,
-        "search_column": searches.search_column,
-        "range": searches.range,
-        "any_of": searches.any_of,
-        "two_conditions": searches.two_conditions,
-        "negation": searches.negation,
-        "count": searches.count,
-        "group": searches.group,
-        "superlative": searches.superlative,
-        "linked": linked.linked,
-        "linked_rows": linked.linked_rows,
-        "two_hops": linked.two_hops,
-        "listing": tables.listing,
-        "aggregate": tables.aggregate,
-        "per_group": tables.per_group,
-        "groups": tables.groups,
-        "best": tables.best,
-        "average": tables.average,
-        "sets": tables.sets,
-        "unlinked": tables.unlinked,
-    }
+    makers: list[Callable[[], Iterator[Draft]]] = [
+        *(about_rows.lookup, about_rows.part, about_rows.columns, about_rows.yes_no, about_rows.comparison),
+        *(about_rows.unanswerable, searches.search, searches.search_column, searches.range, searches.any_of),
+        *(searches.two_conditions, searches.negation, searches.count, searches.group, searches.superlative),
+        *(linked.linked, linked.linked_rows, linked.two_hops, tables.listing, tables.aggregate, tables.per_group),
+        *(tables.groups, tables.best, tables.average, tables.sets, tables.unlinked),
+    ]
     found: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], Draft] = {}
-    for name, make in makers.items():
+    for make in makers:
+        name = make.__name__
         wanted = round(_DRAWN * per_type * _WEIGHTS.get(name, 1.0))
         for draft in islice(make(), 4 * wanted):
             wording = draft.wording
@@ -159,7 +139,7 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: r
 
 
 def _by_split(catalog: Catalog, drafts: Iterable[Draft], seed: int) -> dict[str, list[Draft]]:
-    """Return the drafts of each split. No two splits share a row; a draft without rows counts by its statement."""
+    """Return the drafts of each split. No two splits share a row; drafts without rows are assigned by statement."""
     drafts = list(drafts)
     keys: list[Key] = [row.key for rows in catalog.rows.values() for row in rows]
     several = [draft.rows for draft in sorted(drafts, key=lambda draft: draft.task_type not in _SEARCHED)]
@@ -186,7 +166,7 @@ def _chosen(drafts: Sequence[Draft], per_type: int, asker: Asker, split: str) ->
 
 
 def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
-    """Return the drafts so that the first ones of a type are about different tables and columns, answers included."""
+    """Return the drafts in an order in which the first of each type have different tables, columns and answers."""
     seen: Counter[tuple[object, ...]] = Counter()
     ranked = []
     for place, draft in enumerate(drafts):
@@ -202,7 +182,6 @@ def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
 
 
 def count_by_type(questions: Iterable[Question]) -> Mapping[str, int]:
-    """Return the number of questions of each type."""
     return Counter(question.task_type or "" for question in questions)
 
 

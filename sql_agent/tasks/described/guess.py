@@ -1,4 +1,4 @@
-"""Guess the description of a database from its schema, keys and values, and say what each guess follows from."""
+"""Guess the description of a database from its schema, keys and values, and print the reasons."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NEVER_A_NAME = re.compile(
 _NO_QUANTITY = re.compile(r"(?:^|_)(?:lat|lon|lng|long|latitude|longitude|ssn|zip|phone|fax|postal)(?:$|_|code)", re.I)
 _NUMBER = re.compile(r"-?\d+\.\d+")  # an amount that is stored as a text names no row
 _CODE = re.compile(r"[\w-]*\d[\w-]*", re.ASCII)
-_ADJECTIVE = re.compile(r"^(?:is|was|are)[_\sA-Z]|(?:ed|ive|able|ible|ient|ent|al|ous|ful|ible)$|^是否?|^可")
+_ADJECTIVE = re.compile(r"^(?:is|was|are)[_\sA-Z]|(?:ed|ive|able|ible|ent|al|ous|ful)$|^是否?|^可")
 _SEPARATORS = ("；", ";", "|", "、", "\n", ", ", ",", "，")
 _FLAGS = (
     *({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"}, {"是", "否"}, {"有", "无"}, {"0", "1"}),
     *({"0.0", "1.0"},),
 )
-_MOSTLY = 0.9  # share of the filled cells from which a kind is guessed
-_LISTED = 0.4  # share of the filled cells with a separator
+_MOSTLY = 0.9  # least share of the filled cells for a guess
+_LISTED = 0.4  # least share of the filled cells with a separator
 _LONGEST_NAME, _LONGEST_ITEM, _LONGEST_CATEGORY = 80, 40, 40  # characters
 _MOST_CATEGORIES = 60
 _VALUES_SHOWN = 8
@@ -79,7 +79,7 @@ def _language(tables: Iterable[TableRows], say: Say) -> Lang:
 
 
 def _keys_of(table: TableRows, tables: Mapping[str, TableRows], say: Say) -> list[ForeignKey]:
-    """Return the declared foreign keys, else those that names and values suggest."""
+    """Return the declared foreign keys, and for other columns those that names and values suggest."""
     found = [key for key in table.keys.foreign if key.table in tables and fold(key.target) in tables[key.table].folded]
     declared = {fold(key.column) for key in found}
     for column in table.columns:
@@ -170,7 +170,6 @@ def _name_column(table: TableRows, kinds: Mapping[str, _Found], referred: set[st
 
 
 def _kind(table: TableRows, column: str, is_reference: bool, say: Say) -> _Found:
-    """Return the kind of a column, and its separator or unit."""
     cells = [cell for cell in table.cells(column) if cell is not None and str(cell).strip()]
     texts = [str(cell).strip() for cell in cells]
     distinct = set(texts)

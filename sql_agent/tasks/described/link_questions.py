@@ -17,7 +17,7 @@ class LinkQuestions(Drafting):
     """Yields drafts about rows that refer to rows of another table, in random order."""
 
     def linked(self) -> Iterator[Draft]:
-        """Yield questions for a column of the row to which a named row refers."""
+        """Yield drafts that ask for a column of the row to which a named row refers."""
         for link, row, (target,) in self._pairs(contains=False):
             name, other = self._tables[row.table].name, self._tables[target.table]
             choices = [column for column, of in other.columns.items() if of.kind != "id" or column == other.name]
@@ -46,7 +46,7 @@ class LinkQuestions(Drafting):
             yield self._reading("linked", wording, [statement], [target], facts, also=[row], subject=row)
 
     def two_hops(self) -> Iterator[Draft]:
-        """Yield questions for a column of the rows that a text of a named row names; the text is read first."""
+        """Yield drafts that first read a text of a named row, then a column of the rows that the text names."""
         for link, row, targets in self._pairs(contains=True):
             other = self._tables[link.target[0]]
             choices = [name for name, column in other.columns.items() if name != other.name and column.kind != "flag"]
@@ -65,12 +65,12 @@ class LinkQuestions(Drafting):
             yield self._reading("two_hops", wording, (first, second), targets, facts, also=[row], subject=row)
 
     def _pairs(self, *, contains: bool) -> list[tuple[Link, Row, tuple[Row, ...]]]:
-        """Return the links with the rows that they link, in random order; only rows that a question can name refer."""
+        """Return (link, named row, rows to which the row refers) in random order."""
         links = [link for link in self._links() if link.contains == contains]
         return self._shuffled([(link, *pair) for link in links for pair in self._catalog.linked(link) if pair[0].named])
 
     def linked_rows(self) -> Iterator[Draft]:
-        """Yield questions that ask which rows, or how many, refer to a named row, and to which row most rows refer."""
+        """Yield drafts that ask which rows, or how many, refer to a named row, and to which row most rows refer."""
         for link in (each for each in self._links() if is_noun(self._tables[each.source[0]].label)):
             referring: dict[Row, list[Row]] = {}
             for row, (target, *_) in self._catalog.linked(link) if not link.contains else ():

@@ -1,4 +1,4 @@
-"""The names that people use for a row: everyday names, shortened and misspelt ones, which lead to no other row."""
+"""Choose everyday, shortened and misspelt names of a row that belong to no other row."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sql_agent.database import Naming
 from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
 from sql_agent.tasks.described.catalog import Catalog, Row
 
-_COMMON_END = 20  # names with the same end, such as a dosage form, which people leave out
+_COMMON_END = 20  # people leave out an end that so many names have, such as a dosage form
 _LONGEST_END = 4  # characters of a Chinese end
 _LEAST = 2  # characters of a shortened name
 
 
 class OtherNames:
-    """Chooses other names of rows. Each leads to exactly this row in the index that also writes the hints."""
+    """Chooses other names of rows. The name index that also serves hints finds exactly one row by each."""
 
     def __init__(self, catalog: Catalog, namings: Mapping[str, Naming]) -> None:
         self._catalog, self._namings = catalog, namings
@@ -25,7 +25,7 @@ class OtherNames:
         self._index = NameIndex(self.pairs())
 
     def of(self, row: Row, chosen: random.Random) -> str | None:
-        """Return another name of a row: an everyday one if there is one, else a short or a misspelt one; or None."""
+        """Return an everyday name of a row if there is one, else a short or misspelt name, else None."""
         if row.table not in self._namings:
             return None
         others = [name for name in self._aliases.get(row.key, ()) if comparable(name) not in comparable(row.name)]
@@ -39,7 +39,7 @@ class OtherNames:
         return bool(self._index.rows(comparable(text)))
 
     def pairs(self) -> Iterator[tuple[str, Name]]:
-        """Yield all names of rows with the row, as the index of the database has them."""
+        """Yield all names and aliases of rows, each with the row's `Name`, as the index of the database has them."""
         for table, naming in self._namings.items():
             rows = [row for row in self._catalog.rows[table] if row.name.strip()]
             by_key = {comparable(row.name): row for row in rows}
@@ -56,7 +56,7 @@ class OtherNames:
                 yield alias, name
 
     def _leads_to(self, text: str, row: Row) -> bool:
-        """Return whether the index finds this row, and no other, for a text."""
+        """Return whether the index finds by a text this row and no other."""
         if not self._catalog.fits(text):
             return False
         found = self._index.find(text)
@@ -66,7 +66,7 @@ class OtherNames:
 
     @cached_property
     def _ends(self) -> Counter[str]:
-        """How many names have an end: the last characters, or the last word of an English name."""
+        """The number of names by their end: the last characters, or the last word of an English name."""
         ends: Counter[str] = Counter()
         for rows in self._catalog.rows.values():
             for row in rows:

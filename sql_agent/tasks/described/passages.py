@@ -1,4 +1,4 @@
-"""Find what a cell says about a word, so that a question can ask for this part of a text."""
+"""Choose a word of a long cell and the sentences about it, so that a question can ask for this part."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from functools import cache, cached_property
 from sql_agent.database.schema import fold
 from sql_agent.tasks.described.catalog import COMMON, LONGEST_ANSWER, Catalog, Row, labelled
 
-_SEVERAL = 3  # sentences of a cell, of which a part is asked for
+_SEVERAL = 3  # least sentences of a cell
 _LONGEST_WORD = 6  # characters of a Chinese word
-_LEAST_CELLS = 3  # in which a word stands alone
-_MOST_INSIDE = 20  # times as often a word is a part of a longer text
-_LEAST_SAID = 4  # characters of a sentence beside the word
+_LEAST_CELLS = 3  # cells in which a word stands alone
+_MOST_INSIDE = 20  # greatest ratio of a word's places in all texts to the cells where the word stands alone
+_LEAST_SAID = 4  # characters of a sentence besides the word
 _WORD = re.compile(r"(?<!\w)(?:[a-z]{5,}|[\u3400-\u9fff]{2,8})(?!\w)")  # that stands alone, in lower case
 _LIST_NUMBER = re.compile(r"^[(（]?\d{1,2}[)）.．、](?!\d)\s*")
 _HEADING = re.compile(r"([^:：]+)[:：]")
 
 
 class Passages:
-    """Chooses words of the texts of one database, and the sentences that have them."""
+    """Chooses words in the texts of a database, and the sentences about them."""
 
     def __init__(self, catalog: Catalog, chosen: random.Random) -> None:
         self._catalog, self._chosen = catalog, chosen
 
     def one_of(self, row: Row, column: str) -> tuple[str, list[str]] | None:
-        """Return a word and the sentences of a cell with it; None for few sentences, or where no word is clear."""
+        """Return a word and the sentences of a cell about it; None if the sentences are few or no word is clear."""
         sentences = self._catalog.sentences(row, column)
         if len(sentences) < _SEVERAL:
             return None
@@ -37,10 +37,10 @@ class Passages:
         return self._chosen.choice(clear) if clear else None
 
     def _about(self, row: Row, column: str, word: str) -> list[str]:
-        """Return the sentences of a cell with `word`, without list numbers; of a heading, what is below it.
+        """Return the sentences of a cell with `word`, without list numbers, or those below the heading `word`.
 
-        Return [] if these are more than half of the cell, too long or little more than the word, or if another cell of
-        the row has the word: a question need not name the column.
+        Return [] if these are more than half of the cell, too long or little more than the word. Also return [] if
+        another cell of the row has the word, because the question does not name the column.
         """
         sentences = [_LIST_NUMBER.sub("", sentence) for sentence in self._catalog.sentences(row, column)]
         inside = [sentence for sentence in sentences if word in fold(sentence)]

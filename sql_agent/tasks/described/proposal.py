@@ -17,11 +17,11 @@ from sql_agent.tasks.described.description import Column, Description, Kind, Wor
 from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.task import prompt_file
 
-LEAST_TOKENS = 4000  # of a reply about a table of the most columns
-_MOST_COLUMNS = 10  # of one request; a wider table has several
-_MOST_VALUES, _MOST_CHARS = 5, 40  # of a column that the teacher sees, and of each of them
+LEAST_TOKENS = 4000  # of a reply about `_MOST_COLUMNS` columns
+_MOST_COLUMNS = 10  # of one request; a wider table has several requests
+_MOST_VALUES, _MOST_CHARS = 5, 40  # values of a column that the teacher sees, characters of each value
 _AGAIN = "That is not a JSON object of the form that was asked for. Reply with it and nothing else."
-# The kinds of columns that a word or a list of wordings is for, and the slots of such wordings.
+# The kinds of columns for which a field of ColumnProposal is used, and the slots of each of its wordings.
 _KINDS: Mapping[str, tuple[tuple[Kind, ...], tuple[str, ...]]] = {
     "ask": (("list", "text", "number", "date", "category", "flag"), ("name",)),
     "find": (("list", "category"), ("value",)),
@@ -32,7 +32,7 @@ _KINDS: Mapping[str, tuple[tuple[Kind, ...], tuple[str, ...]]] = {
 _SLOT = re.compile(r"\{([^{}]*)\}")
 
 
-# The JSON schemas of these two, docstrings included, are part of the requests.
+# The JSON schemas of the next two classes, docstrings included, are part of the requests.
 class ColumnProposal(Record):
     """A column."""
 
@@ -96,7 +96,7 @@ async def propose(part: TablePart, client: JudgeClient) -> tuple[Proposed, Usage
 def with_proposals(
     description: Description, proposals: Sequence[tuple[TablePart, TableProposal]]
 ) -> tuple[Description, Counter[str], Counter[str]]:
-    """Return the description with the usable proposals, how many are used by kind, and how many not by reason."""
+    """Return the description with the usable proposals, the number of used texts by kind, and of others by reason."""
     used: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
 
@@ -112,7 +112,7 @@ def with_proposals(
         return tuple(good)
 
     def with_proposal(column: Column, proposal: ColumnProposal) -> Column:
-        """Return the column with what is proposed. Proposed ways to ask replace the plain ones, whose label is old."""
+        """Return the column with the proposed texts; proposed wordings replace the plain ones with the old label."""
         found: dict[str, Wordings | str] = dict(zip(["label"], usable([proposal.label]), strict=False))
         for key, (kinds, slots) in _KINDS.items():
             value = getattr(proposal, key)

@@ -1,4 +1,4 @@
-"""Questions about one named row, or two: columns, parts of lists, yes or no, comparisons, and what is not there."""
+"""Questions about one named row or two: columns, parts of cells, yes or no, comparisons, unanswerable ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
 
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
-# The sentence for each condition of which a question asks whether it is met.
+# By phrase of a condition, the sentence that asks whether a row meets the condition.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
-_PASSAGE_SHARE = 0.9  # of the questions about a part of several sentences
-_PARTS_SHARE = 0.7  # of the questions about a list with described parts
-_CLAIMS_SHARE = 0.35  # of the yes-no questions about a table with claims
+_PASSAGE_SHARE = 0.9  # of the questions about a part of a cell: those about sentences with a word, if there are some
+_PARTS_SHARE = 0.7  # of the questions about a list with described parts: those about one of these parts
+_CLAIMS_SHARE = 0.35  # of the yes-no questions about a table with claims: those about a claim
 _MOST_SHOWN = 1500  # characters of a whole row
-_TRIES = 5  # rows of which a word is taken that another row does not have
+_TRIES = 5  # rows from which a word is taken for the answer no
 
 
 class RowQuestions(Drafting):
@@ -33,13 +33,13 @@ class RowQuestions(Drafting):
         return Passages(self._catalog, self._chosen)
 
     def lookup(self) -> Iterator[Draft]:
-        """Yield questions for one column of a named row."""
+        """Yield drafts that ask for one column of a named row."""
         for row, name, column in self._cells():
             if column.ask and (facts := self._catalog.answer(row, name)):
                 yield self._about_row("lookup", self._asked(column, self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
-        """Yield questions for what a cell says of a word, some items of a list, their number, and those of a kind."""
+        """Yield drafts that ask what a cell says about a word, or for some, the number or a part of a list's items."""
         for row, name, column in self._cells("list", "text"):
             items = self._catalog.items(row, name)
             slots = self._slots(column, name=self._name(row))
@@ -60,7 +60,7 @@ class RowQuestions(Drafting):
                 yield self._about_row("part", self._sentence("count_items", **slots), row, [name], [str(len(items))])
 
     def columns(self) -> Iterator[Draft]:
-        """Yield questions for two columns of a row."""
+        """Yield drafts that ask for two columns of a row."""
         kinds = ("text", "category", "number", "date", "list")
         for row, first, column in self._cells(*kinds):
             others = self._table_columns(row.table, *kinds)
@@ -73,10 +73,9 @@ class RowQuestions(Drafting):
                 yield self._about_row("columns", wording, row, [first, second], [*facts[0], *facts[1]])
 
     def yes_no(self) -> Iterator[Draft]:
-        """Yield yes-no questions about the value of a column in one row, or about a claim; half of the answers are yes.
+        """Yield yes-no drafts about the value of a column in one row, or about a claim; half of the answers are yes.
 
-        A word that is not in the cell shares no two characters in a row with the cell, so that the cell does not say it
-        in other words.
+        For the answer no, a word shares no two adjacent characters with the cell: the cell has no synonym of it either.
         """
         for row, name, column in self._cells("category", "list", "number", "date", "text"):
             claims = self._tables[row.table].claims
@@ -91,7 +90,7 @@ class RowQuestions(Drafting):
                 yield draft
 
     def _contained(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:
-        """Return a yes-or-no question: does a cell have an item or a word? It may be said in an everyday word."""
+        """Return a draft that asks whether a cell has an item or a word, perhaps by an everyday word for it."""
         if not self._catalog.answer(row, name):
             return None
         templates = self._either(column.confirm, "is_item") if column.kind == "list" else column.confirm
@@ -109,7 +108,7 @@ class RowQuestions(Drafting):
         return self._about_row("yes_no", self._say(templates, **slots), row, [name], self._yes(is_true=wanted))
 
     def _compared(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:
-        """Return a question whether a cell is a value, or above or after one."""
+        """Return a draft that asks whether a cell equals a value, or is above or after it."""
         kind = _YES_NO | ({"above": "is_more"} if column.counts else {})
         conditions = [each for each in self._catalog.conditions(row.table) if each.column == name]
         for condition in self._shuffled(conditions):
@@ -123,7 +122,7 @@ class RowQuestions(Drafting):
         return None
 
     def _claimed(self, row: Row, claim: Claim, *, wanted: bool) -> Draft | None:
-        """Return a question about a claim that the row's cells decide; the opposite question half of the time."""
+        """Return a draft with the answer `wanted` about a claim that the row's cells decide, or about its opposite."""
         texts = {column: fold(str(row.values[column] or "")) for column in claim.columns}
         item = self._chosen.choice(list(claim.about) or [""])
         decided = decide(claim, texts.values(), item)
@@ -131,7 +130,7 @@ class RowQuestions(Drafting):
             return None
         opposite = decided != wanted
         deciding = [c for c, text in texts.items() if any(word in text for word in (*claim.yes, *claim.no))]
-        # Without the first column nothing can be said of what is not written.
+        # If the first column is empty, missing words mean nothing.
         if (opposite and not claim.ask_not) or not (deciding or texts[claim.columns[0]]):
             return None
         wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
@@ -142,7 +141,7 @@ class RowQuestions(Drafting):
         return [self._words["yes" if is_true else "no"]]
 
     def comparison(self) -> Iterator[Draft]:
-        """Yield questions which of two rows has more, and questions for one column of both."""
+        """Yield drafts that ask which of two rows has more, or for one column of both."""
         for row, name, column in self._cells("number", "date", "category", "list", "text"):
             other = self._chosen.choice(self._catalog.filled_rows(row.table, name) or [row])
             cells = row.values[name], other.values[name]
@@ -168,7 +167,7 @@ class RowQuestions(Drafting):
                 yield self._reading("comparison", wording, [statement], (row, other), facts)
 
     def unanswerable(self) -> Iterator[Draft]:
-        """Yield questions for an empty cell, an unknown name, a column or a table that does not exist."""
+        """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""
         makers = {"empty": self._empty, "name": self._unknown_name, "column": self._unknown_column}
         kinds = ("empty", "empty", "name", "name", "column", "column", "table")
         for row, name, column in self._cells():
@@ -209,7 +208,7 @@ class RowQuestions(Drafting):
             wording = self._say(table.unknown, name=self._name(row))
         elif set(label.split()) & self._known_words:
             return None
-        cells = self._catalog.whole(row)
+        cells = self._catalog.database.tables[row.table].rows[row.place]
         if sum(len(str(cell or "")) for cell in cells) > _MOST_SHOWN:
             return None
         statement = Statement(row.table, (Output(),), where=(self._is(row),))
@@ -217,7 +216,7 @@ class RowQuestions(Drafting):
                      rows=frozenset({row.key}), subject=row)  # fmt: skip
 
     def _unknown_table(self) -> Draft | None:
-        """Return a question about things for which there is no table; their word is searched for as a name."""
+        """Return a draft about things for which there is no table; its statement searches their word among names."""
         things = self._catalog.description.unknown_tables or self._words["missing"]["tables"]
         named = [name for name, table in self._tables.items() if table.name and self._catalog.named(name)]
         thing = self._chosen.choice(list(things))
@@ -238,7 +237,7 @@ class RowQuestions(Drafting):
         return {word for label in (*columns, *links, *tables) for word in label.split()}
 
     def _invented(self, row: Row) -> Cell:
-        """Return a name like the row's that no row has: halves of two names, or a number beyond all; else None."""
+        """Return a plausible name that no row has: halves of two names, or a number above all others; else None."""
         named = self._tables[row.table].name
         rows = self._catalog.rows[row.table]
         if named and all(isinstance(each.values[named], int) for each in rows):
@@ -259,7 +258,7 @@ class RowQuestions(Drafting):
 
 
 def _said(column: Column) -> str:
-    """Return what a row has of a column: its materials, but its colour."""
+    """Return a column's label for one row: "materials" for a list, "colour" for a single value."""
     return column.labels if column.kind == "list" else column.label
 
 
@@ -286,7 +285,7 @@ def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:
 
 
 def is_apart(word: str, cell: str) -> bool:
-    """Return whether a word shares no two characters in a row with a cell; of an ASCII word, no word."""
+    """Return whether a cell contains no two adjacent characters of `word` or, if `word` is ASCII, no word of it."""
     folded = fold(word)
     parts = folded.split() if word.isascii() else [folded[n : n + 2] for n in range(len(folded) - 1)]
     return bool(parts) and not any(part in cell for part in parts)

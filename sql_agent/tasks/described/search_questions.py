@@ -1,4 +1,4 @@
-"""Questions that search rows by conditions, count and group them, and find the first of an order."""
+"""Questions that search rows by conditions, count them, group them, or find the first of an order."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Dra
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_noun
 
-_MOST_THEN = 3  # rows of which another column is asked for
+_MOST_THEN = 3  # found rows of which another column is asked
 
 
 class SearchQuestions(Drafting):
     """Yields drafts about the rows of one table, in random order."""
 
     def search(self) -> Iterator[Draft]:
-        """Yield questions that ask which rows have a value, an item of a list, or a word in a text."""
+        """Yield drafts that ask which rows have a value, an item of a list, or a word in a text."""
         yield from self._searches("search", {"category", "list", "text", "name", "flag"})
 
     def range(self) -> Iterator[Draft]:
-        """Yield questions that ask which rows have a number or a date in a range."""
+        """Yield drafts that ask which rows have a number or a date in a range."""
         yield from self._searches("range", {"above", "below", "between", "in", "after", "before"})
 
     def _searches(self, task_type: str, phrases: set[str]) -> Iterator[Draft]:
@@ -35,14 +35,14 @@ class SearchQuestions(Drafting):
                 yield from self._names(task_type, wording, table, found, condition.tests, condition)
 
     def _searched(self, own: str, plain: str, table: str, condition: Condition) -> Wording:
-        """Return a wording with one condition: the column's `own` wordings where a word is searched, and plain ones."""
+        """Return a wording for one condition: `plain` ones, and the column's `own` if a word is searched."""
         column = self._tables[table].columns[condition.column]
         has_words = condition.phrase in {"list", "text", "name", "category"}
         templates = self._either(getattr(column, own) if has_words else (), plain)
         return self._condition_wording(templates, table, condition)
 
     def search_column(self) -> Iterator[Draft]:
-        """Yield questions for another column of the rows that have an item or a word."""
+        """Yield drafts that ask for another column of the rows that have an item or a word."""
         for table, condition in self._conditions():
             then = self._tables[table].columns[condition.column].then
             name = self._tables[table].name
@@ -60,7 +60,7 @@ class SearchQuestions(Drafting):
             yield self._reading("search_column", wording, [statement], found, facts, conditions=(condition,))
 
     def any_of(self) -> Iterator[Draft]:
-        """Yield questions for any three of the rows that meet a condition."""
+        """Yield drafts that ask for any three of the rows that meet a condition."""
         for table, condition in self._conditions():
             found = self._catalog.meeting(table, condition, most=MOST_COUNTED)
             if len(found) >= 4:
@@ -68,7 +68,7 @@ class SearchQuestions(Drafting):
                 yield from self._names("any_of", wording, table, found, condition.tests, condition, enough=3)
 
     def two_conditions(self) -> Iterator[Draft]:
-        """Yield questions that ask which rows meet two conditions."""
+        """Yield drafts that ask which rows meet two conditions."""
         for table, first in self._conditions():
             second = self._other(table, first)
             if second is not None:
@@ -80,7 +80,7 @@ class SearchQuestions(Drafting):
                     yield from self._names("two_conditions", wording, table, both, tests, first, second)
 
     def negation(self) -> Iterator[Draft]:
-        """Yield questions that ask which rows meet one condition and not another."""
+        """Yield drafts that ask which rows meet one condition and not another."""
         for table, first in self._conditions():
             second = self._other(table, first)
             if second is None or not second.opposite:
@@ -94,7 +94,7 @@ class SearchQuestions(Drafting):
                 yield from self._names("negation", wording, table, without, tests, first, second)
 
     def _of_two(self, plain: str, slot: str, table: str, first: Condition, second: Condition) -> Wording:
-        """Return a wording with two conditions; {and_other} says the phrase `slot` of the second one."""
+        """Return a wording for two conditions; {and_other} becomes the phrase `slot` of the second condition."""
         columns = [self._tables[table].columns[each.column] for each in (first, second)]
         says_it = bool(columns[1].lacks if slot == "dont2" else columns[1].has)
         wording = self._condition_wording(
@@ -103,7 +103,7 @@ class SearchQuestions(Drafting):
         return replace(wording, phrases={**wording.phrases, "and_other": wording.phrases[slot]})
 
     def count(self) -> Iterator[Draft]:
-        """Yield questions that ask for the number of rows, of all or under a condition, or of different values."""
+        """Yield drafts that ask for the number of all rows, of rows under a condition, or of distinct values."""
         for table, described in self._tables.items():
             if not is_noun(described.label):
                 continue
@@ -125,7 +125,7 @@ class SearchQuestions(Drafting):
                 yield self._number("count", wording, statement, len(found), counted=cells, conditions=(condition,))
 
     def group(self) -> Iterator[Draft]:
-        """Yield questions which value most rows have, and which values more than a number of rows have."""
+        """Yield drafts that ask which value most rows have, or which values more rows than a given number have."""
         columns = [(t, name, c) for t in self._tables for name, c in self._table_columns(t, "category").items()]
         for table, name, column in self._shuffled(columns):
             cells = [row.values[name] for row in self._catalog.rows[table]]
@@ -145,7 +145,7 @@ class SearchQuestions(Drafting):
                                 tuple(map(str, more)))  # fmt: skip
 
     def superlative(self) -> Iterator[Draft]:
-        """Yield questions which row has the most or least of a number, or the first or last date."""
+        """Yield drafts that ask which row has the most or least of a number, or the first or last date."""
         columns = [(t, n, c) for t in self._tables for n, c in self._table_columns(t, "number", "date").items()]
         conditions: list[tuple[str, Condition | None]] = [*self._conditions()]
         wanted = self._shuffled([*((table, None) for table in self._tables), *conditions[:2000]])

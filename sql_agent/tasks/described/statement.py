@@ -20,7 +20,7 @@ Function = Literal["COUNT", "AVG", "MIN", "MAX", "SUM"]
 
 @dataclass(frozen=True)
 class Output:
-    """A column of the statement's table or of `table`, or a `function` of it, with `distinct` of its values."""
+    """A column of `table` (default: the statement's), or a `function` of its values or of its `distinct` values."""
 
     column: str = "*"
     table: str = ""
@@ -33,9 +33,9 @@ COUNT = Output(function="COUNT")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of a column, of the statement's table or of `table`, with a value or with what a statement returns.
+    """A comparison of a column of `table` (default: the statement's) with a value or with the result of a statement.
 
-    LIKE searches a part.
+    LIKE tests whether the column contains the value.
     """
 
     column: str
@@ -44,7 +44,7 @@ class Comparison:
     table: str = ""
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether `cell` passes, as the database decides; an empty cell passes no test. Not for LIKE."""
+        """Return whether `cell` passes the test, as in the database, where NULL passes none. Not for LIKE and IN."""
         if cell is None or self.operator == "IS NOT":
             return cell is not None
         if self.operator not in {"=", "<>"} and isinstance(cell, str) != isinstance(self.value, str):
@@ -54,7 +54,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Join:
-    """Another table, whose `column` equals the column `to`, or with `contains` is part of it.
+    """A join of `table`, whose `column` equals the column `to` or, with `contains`, is part of its text.
 
     The column `to` is of the statement's table, or of the table `of`, which is joined before.
     """
@@ -68,13 +68,13 @@ class Join:
 
 @dataclass(frozen=True)
 class Statement:
-    """A SELECT of `outputs` from `table`, with `distinct` of different rows.
+    """A SELECT of `outputs` from `table`, with `distinct` without repeated rows.
 
     where       tests that all hold, or with `any_test` at least one
     group_by    what rows are grouped by; `more_than` keeps groups with more rows
     order_by    what rows are ordered by, `descending` or not
-    limit       most rows of the result
-    combined    a set operation, and the statement whose rows it takes
+    limit       greatest number of rows
+    combined    a set operation, and its second statement
     """
 
     table: str
@@ -95,7 +95,6 @@ class Statement:
         written, dialect = names.written, names.dialect
 
         def column(name: str, table: str = "") -> str:
-            """Return a column, with its table where two tables are read."""
             if name == "*":
                 return name
             return f"{written(table or self.table)}.{written(name)}" if self.joins else written(name)

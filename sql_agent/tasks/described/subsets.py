@@ -1,6 +1,4 @@
-"""Rows of a table that questions are about: all, or those with a condition of their own or of a linked row; the ways
-to linked rows, also over a table that only links two others.
-"""
+"""Random subsets of a table's rows for questions, and the paths to linked tables."""
 
 from __future__ import annotations
 
@@ -14,15 +12,18 @@ from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Function, Join, Output, Statement
 from sql_agent.tasks.described.words import Wording, filled, is_noun, plural_of, with_article
 
-_TRIES = 4000  # random choices of a type; most of a small database come twice
+_TRIES = 4000  # random choices for a type of question; for a small database most are repeated
 _SEARCHED = frozenset({"list", "text", "name"})  # conditions on a part of a cell, which searches are about
-_TWO_SHARE = 0.25  # of the conditions of a table that are two
-_NAME_SHARE = 0.5  # of the conditions on a linked row that name it
+_TWO_SHARE = 0.25  # of the subsets by conditions on the table's own columns: those with two
+_NAME_SHARE = 0.5  # of the subsets by a linked row: those that name the linked row
 
 
 @dataclass(frozen=True)
 class Subset:
-    """Rows of a table: all, or those that meet a condition, of their own or of a linked row, and how to say it."""
+    """All rows of a table, or those that meet a condition on themselves or on a linked row, and the words for it.
+
+    `column` is the tested column; `repeats` is whether the joins repeat rows.
+    """
 
     table: str
     where: tuple[Comparison, ...] = ()
@@ -39,7 +40,7 @@ class Subset:
 
 @dataclass(frozen=True)
 class LinkPath:
-    """A way from a table to `table`: `joins` lead there. `many` is whether one row may have several there."""
+    """The joins from a first table to a linked `table`. `many` is whether a row may have several linked rows."""
 
     table: str
     label: str
@@ -54,7 +55,7 @@ class LinkPath:
 
 
 def link_paths(description: Description, table: str) -> list[LinkPath]:
-    """Return the ways from `table` to other tables; of several ways to the rows of one table, none is clear."""
+    """Return the paths from `table` to other tables, without ambiguous ones: two to one table, or with one label."""
     found = [path for path in _paths(description, table) if path.table != table]
     ways = Counter((path.table, path.many) for path in found)
     labels = Counter(path.label for path in found)
@@ -62,7 +63,7 @@ def link_paths(description: Description, table: str) -> list[LinkPath]:
 
 
 def is_bridge(description: Description, table: str) -> bool:
-    """Return whether rows of a table have no name and link rows of other tables, as those of "lives in" do."""
+    """Return whether a table only links rows of other tables, as "lives in" does."""
     linked = {link.target[0] for link in description.links if link.source[0] == table and not link.contains}
     return description.tables[table].name is None and len(linked) > 1
 
@@ -101,7 +102,7 @@ class SubsetDrafting(Drafting):
         return Draft(task_type, wording, (statement,), (), (), from_rows=True)
 
     def _subjects(self) -> Iterator[str]:
-        """Yield a random table again and again, but none that only links others."""
+        """Yield random tables that do not only link others; tables repeat."""
         bridges = [name for name in self._tables if is_bridge(self._catalog.description, name)]
         asked = {name for name in bridges if is_noun(self._tables[name].label) and self._table_columns(name)}
         tables = [name for name in self._tables if name not in bridges or name in asked]
@@ -116,7 +117,7 @@ class SubsetDrafting(Drafting):
         return [path for path in self._paths(table) if path.many] if self._tables[table].name else []
 
     def _subset(self, table: str, *, all_share: float) -> Subset | None:
-        """Return all rows or some random ones."""
+        """Return all rows, with the probability `all_share`, or a random subset; None if there is no condition."""
         if self._chosen.random() < all_share:
             return Subset(table)
         paths = self._paths(table)
@@ -132,7 +133,7 @@ class SubsetDrafting(Drafting):
         )
 
     def _own(self, table: str, number: str = "") -> Subset | None:
-        """Return the rows that meet a condition; `number` "2" says that it is the second one of a question."""
+        """Return the rows that meet a random condition; `number` is "2" for the second condition of a question."""
         conditions = [each for each in self._catalog.conditions(table) if each.phrase not in _SEARCHED]
         if not conditions:
             return None
@@ -142,7 +143,7 @@ class SubsetDrafting(Drafting):
         return Subset(table, condition.tests, (), condition.column, phrases=phrases, slots=slots)
 
     def _linked(self, table: str, path: LinkPath, number: str = "") -> Subset | None:
-        """Return the rows with a linked row that meets a condition, or that has a name."""
+        """Return the rows whose linked row meets a random condition, or has a random name."""
         other, value = self._tables[path.table], f"value{number}"
         words = {"link": path.label, "a_link": with_article(path.label), "value": f"{{{value}}}"}
         named = self._catalog.named(path.table)
@@ -184,7 +185,7 @@ class SubsetDrafting(Drafting):
         return [] if named else chosen
 
     def _repeated(self, table: str) -> list[str]:
-        """Return the columns of which several rows have the same value."""
+        """Return the columns in which a value stands in two rows or more on average."""
         found = []
         for name in self._table_columns(table, "category", "number"):
             cells = self._catalog.database.tables[table].cells(name)
@@ -196,7 +197,7 @@ class SubsetDrafting(Drafting):
         return list(self._table_columns(table, "number", "date", "name"))
 
     def _labels(self, table: str, columns: Sequence[str]) -> dict[str, str]:
-        """Return the words for columns: "name and age", and "names and ages"."""
+        """Return the labels of columns as slots: "name and age", "names and ages", "a name"."""
         described = [self._tables[table].columns[column] for column in columns]
         labels = [column.label for column in described]
         english = self._catalog.description.lang == "en"

@@ -1,6 +1,6 @@
 """Questions about many rows at once: lists, averages, groups and sets, also over linked tables.
 
-What the statement returns is the reference.
+The result of the statement is the reference.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ _FUNCTIONS: tuple[tuple[Function, ...], ...] = (
     *(("AVG",), ("AVG",), ("AVG",), ("MAX",), ("MIN",), ("SUM",), ("SUM",)),
     *(("MIN", "MAX"), ("AVG", "MAX"), ("MIN", "AVG", "MAX")),
 )
-_KINDS_SHARE = 0.2  # of the aggregates that count different values
-_MOST_LEAST = 12  # of the least numbers in "at least 3 orders"
+_KINDS_SHARE = 0.2  # of the aggregates: those that count distinct values
 
 
 class TableQuestions(SubsetDrafting):
     """Yields drafts about many rows of a table, each a random choice."""
 
     def listing(self) -> Iterator[Draft]:
-        """Yield questions for one to three columns of rows, perhaps sorted, or for the different values of one."""
+        """Yield drafts that ask for one to three columns of several rows, perhaps sorted, or for distinct values."""
         for table in self._subjects():
             columns = self._some_columns(table)
             subset = self._subset(table, all_share=0.4)
@@ -66,7 +65,7 @@ class TableQuestions(SubsetDrafting):
         return self._draft("listing", "sorted", subset, statement, slots)
 
     def aggregate(self) -> Iterator[Draft]:
-        """Yield questions for an average, sum, minimum or maximum, and for the number of rows with a linked row."""
+        """Yield drafts that ask for an average, sum, minimum or maximum, or for a number of rows or distinct values."""
         for table in self._subjects():
             numbers = list(self._table_columns(table, "number"))
             subset = self._subset(table, all_share=0.3)
@@ -88,7 +87,7 @@ class TableQuestions(SubsetDrafting):
                     yield self._draft("aggregate", "aggregate", subset, subset.statement(*outputs), slots)
 
     def per_group(self) -> Iterator[Draft]:
-        """Yield questions for a number or an average of each value of a column, or of each row with linked rows."""
+        """Yield drafts that ask for a count or an aggregate by value of a column, or by row over its linked rows."""
         for table in self._subjects():
             repeated, many = self._repeated(table), self._many(table)
             if many and self._chosen.random() < 0.5:
@@ -113,9 +112,9 @@ class TableQuestions(SubsetDrafting):
         *,
         of: str = "",
     ) -> Draft:
-        """Return a question for the size of each group or, of a `share`, for a function of one of the `numbers`.
+        """Return a draft that asks for the size of each group or, with the probability `share`, for a function.
 
-        These are columns of the grouped table, or `of` a linked one.
+        The function is of one of the columns `numbers` of the grouped table or of the linked table `of`.
         """
         subset, output = Subset(grouped.table), COUNT
         if numbers and self._chosen.random() < share:
@@ -127,7 +126,7 @@ class TableQuestions(SubsetDrafting):
         return self._draft("per_group", key, subset, statement, slots)
 
     def groups(self) -> Iterator[Draft]:
-        """Yield questions for the value of most or fewest rows, or of at least some, and rows by their linked rows."""
+        """Yield drafts that ask which value, or which row with linked rows, occurs most, least or n times or more."""
         for table in self._subjects():
             repeated, many = self._repeated(table), self._many(table)
             joins: tuple[Join, ...] = ()
@@ -144,7 +143,7 @@ class TableQuestions(SubsetDrafting):
                 continue
             slots |= self._labels(table, columns)
             how = self._chosen.choice(("most", "most", "fewest", "at_least"))
-            least = self._chosen.choice((2, 2, 2, 3, 3, 4, 5, _MOST_LEAST))
+            least = self._chosen.choice((2, 2, 2, 3, 3, 4, 5, 12))
             grouped = Statement(table, tuple(map(Output, columns)), joins=joins, group_by=Output(key))
             if how == "at_least":
                 statement = replace(grouped, more_than=least - 1)
@@ -154,7 +153,7 @@ class TableQuestions(SubsetDrafting):
             yield self._draft("groups", sentence, Subset(table), statement, {**slots, "number": str(least)})
 
     def average(self) -> Iterator[Draft]:
-        """Yield questions for rows with a number above or below the average."""
+        """Yield drafts that ask for rows with a number above or below the average."""
         for table in self._subjects():
             numbers, columns = list(self._table_columns(table, "number")), self._some_columns(table, named=True)[:2]
             column = self._chosen.choice(numbers) if numbers else ""
@@ -169,7 +168,7 @@ class TableQuestions(SubsetDrafting):
             yield self._draft("average", key, Subset(table), statement, slots)
 
     def best(self) -> Iterator[Draft]:
-        """Yield questions for columns of the row with the most or least of a number, or the first or last date."""
+        """Yield drafts that ask for columns of the row with the greatest or least number or date."""
         for table in self._subjects():
             orders = list(self._table_columns(table, "number", "date"))
             columns, subset = self._some_columns(table), self._subset(table, all_share=0.7)
@@ -190,7 +189,7 @@ class TableQuestions(SubsetDrafting):
             yield self._draft("best", "best", subset, statement, slots)
 
     def sets(self) -> Iterator[Draft]:
-        """Yield questions for what is in two sets of rows, in one and not in the other, or in either."""
+        """Yield drafts that ask for rows or values in both of two sets, in either, or not in a set."""
         for table in self._subjects():
             many, repeated = self._many(table), self._repeated(table)
             kind = self._chosen.choice(("both", "without", "either"))
@@ -235,7 +234,7 @@ class TableQuestions(SubsetDrafting):
         return self._draft("sets", key, subset, statement, slots)
 
     def unlinked(self) -> Iterator[Draft]:
-        """Yield questions for rows without a linked row, and for their number."""
+        """Yield drafts that ask for rows without a linked row, or for their number."""
         for table in self._subjects():
             many, columns = self._many(table), self._some_columns(table, named=True)[:2]
             if not many or not columns:
@@ -250,6 +249,6 @@ class TableQuestions(SubsetDrafting):
 
 
 def _differ(first: Subset, second: Subset) -> bool:
-    """Return whether two conditions ask for different rows, not one for a part of the other's."""
+    """Return whether two conditions ask for different rows, and not one for a part of the other's rows."""
     asked = [(subset.column, [test.operator for test in subset.where]) for subset in (first, second)]
     return asked[0] != asked[1] or (first.where != second.where and first.where[0].operator in {"=", "LIKE"})

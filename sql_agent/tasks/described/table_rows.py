@@ -42,7 +42,7 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a table: the columns of its primary key, its foreign keys of one column, comments by column."""
+    """The primary key's columns, the foreign keys of one column, and the comments by column of a table."""
 
     primary: tuple[str, ...] = ()
     foreign: tuple[ForeignKey, ...] = ()

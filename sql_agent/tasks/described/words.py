@@ -1,4 +1,4 @@
-"""Words: labels from identifiers, plurals, articles, the wordings of a language, and how a question is said."""
+"""Labels from identifiers, plurals, articles, and the wordings of questions."""
 
 from __future__ import annotations
 
@@ -33,17 +33,7 @@ _UNITS = {
     **{"f": "°F", "grams": "g", "euro": "EUR", "eur": "EUR", "usd": "USD", "cny": "CNY", "percent": "%", "pct": "%"},
 }
 _SAME = {
-    "series",
-    "species",
-    "status",
-    "data",
-    "news",
-    "staff",
-    "equipment",
-    "information",
-    "address",
-    "sms",
-    "weather",
+    *("series", "species", "status", "data", "news", "staff", "equipment", "information", "address", "sms", "weather"),
 }
 _PLURALS = {
     "person": "people",
@@ -85,7 +75,7 @@ def unit_of(identifier: str) -> str:
 
 
 def plural_of(label: str) -> str:
-    """Return the plural of an English noun phrase, the last word of which is the noun; before "of" if there is one."""
+    """Return the plural of an English noun phrase, whose noun is the last word, or the last one before "of"."""
     noun, of, rest = label.partition(" of ")
     if of:
         return f"{plural_of(noun)}{of}{rest}"
@@ -149,14 +139,14 @@ def filled(template: str, **slots: str) -> str:
 
 @dataclass(frozen=True)
 class Wording:
-    """The ways to ask a question. `phrases` are slots with several ways to say them; their texts may have `slots`."""
+    """The ways to ask a question. `slots` have one text each, `phrases` several alternatives that may have slots."""
 
     templates: tuple[str, ...]
     slots: Mapping[str, str]
     phrases: Mapping[str, tuple[str, ...]]
 
     def say(self, chosen: random.Random, *, held_out: bool, **slots: str) -> str:
-        """Return one of the texts. `held_out` is whether the split is test; `slots` replace those of the wording."""
+        """Return a random text. `held_out` is whether the split is test; `slots` override those of the wording."""
         template = chosen.choice(half(self.templates, held_out=held_out))
         phrases = {slot: chosen.choice(half(ways, held_out=held_out)) for slot, ways in self.phrases.items()}
         text = filled(filled(template, **phrases), **{**self.slots, **slots})

@@ -14,7 +14,7 @@ from sql_agent.database import Database
 from sql_agent.reward.execution_match import ResultRow
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question
-from sql_agent.tasks.ehrsql.named_values import named_values
+from sql_agent.tasks.ehrsql.find_values import find_values
 from sql_agent.tasks.ehrsql.questions import REFUSAL, of_split, read_questions
 from sql_agent.tasks.spider.folder import data_dir, default_questions
 from sql_agent.tasks.spider.judge import Comparison, ExecutionJudge
@@ -52,12 +52,12 @@ _NORMAL_RANGES = {
 
 
 def describe(_lang: Lang, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the workflow check-rewrite: the tables, and what their names do not tell."""
+    """Return the system prompt of the workflow check-rewrite: the tables and their conventions."""
     return with_tables(prompt_file(__file__, "conventions.txt"), database, settings)
 
 
 def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the workflow react: the same, and how to answer."""
+    """Return the system prompt of the workflow react: the tables, their conventions, and how to answer."""
     return with_tables(
         prompt_file(__file__, "conventions.txt") + prompt_file(__file__, "system.txt"), database, settings
     )
@@ -65,7 +65,7 @@ def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
 
 def question_text(question: Question, database: Database) -> str:
     """Return the question with the values of the database that it names."""
-    found = ", ".join(map(str, named_values(sqlite_file(database), question.question)))
+    found = ", ".join(map(str, find_values(sqlite_file(database), question.question)))
     return f"{question.question}\nValues: {found or 'none'}"
 
 
@@ -82,7 +82,7 @@ def prepare(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def as_run(sql: str) -> str:
-    """Return the statement that the shared task runs in place of `sql`: on one line, with a fixed clock and ranges."""
+    """Return `sql` as the shared task runs it: on one line, with a fixed clock and the normal ranges as numbers."""
     sql = re.sub(" +", " ", sql.replace("\n", " ")).strip()
     sql = _MYSQL_DATE.sub(_sqlite_date, _SPLIT.sub(r"\1=", sql))
     for name, literal in _CLOCK.items():
@@ -98,10 +98,10 @@ def as_run(sql: str) -> str:
 
 
 def same_result(gold: Sequence[ResultRow], found: Sequence[ResultRow], _gold_sql: str = "") -> bool:
-    """Return whether two results have the same rows, in any order, each as often.
+    """Return whether two results have the same rows, each as often, in any order.
 
-    The columns must be in the same order. Numbers are rounded to three places, text that is a number too; only the
-    first 100 rows of the sorted results count.
+    The columns must be in the same order. Numbers, also in texts, are rounded to three places. Only the first 100 rows
+    of the sorted results are compared.
     """
     return _table(gold) == _table(found)
 

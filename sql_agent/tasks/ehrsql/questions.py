@@ -1,4 +1,4 @@
-"""Read the questions of EHRSQL, and make up unanswerable ones for training, which has too few."""
+"""Read the questions of EHRSQL, and make up unanswerable questions for the training split, which has too few."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PATIENT = re.compile(r"\b(?:patient|subject|stay|icustay|hadm)(?: id)? #?\d+", 
 _TABLE = re.compile(r"\b(?:FROM|JOIN) +([a-z_]+)")
 _OF_NO_EVENT = re.compile(r"d_|patients|admissions|icustays")
 _SLOT = re.compile(r"\{(\w+)\}")
-_ROUNDS = 50  # through all templates
-# What a {name} in a template stands for: values of the database.
+_ROUNDS = 50  # most uses of a template
+# The values of the database that can replace a {name} in a template.
 _SLOTS = {
     "patient": "SELECT subject_id FROM patients",
     "drug": "SELECT DISTINCT drug FROM prescriptions",
@@ -47,7 +47,7 @@ def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Que
 
 
 def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> list[Question]:
-    """Return the questions of `split` as Spider's task does; those of training with more unanswerable ones."""
+    """Return the questions of `split` as Spider's task does, with made-up unanswerable questions in training."""
     chosen = spider.of_split(settings, split, questions)
     return [*chosen, *_made_up(settings, chosen)] if split == "train" else chosen
 

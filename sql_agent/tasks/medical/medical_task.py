@@ -91,8 +91,8 @@ def make_question_files(
 ) -> Made:
     """Write train, val and test questions about `database` to `folder`, and return them by split.
 
-    With `lang` None the language of the names in the database is used. The other arguments are those of the generator
-    for described databases, whose errors are raised too.
+    `lang` None means the language of the rows' names. The other arguments and the errors are those of
+    `generate.make_question_files`.
     """
     read = read_database(database, SCHEMA)
     if lang is None:
@@ -119,7 +119,7 @@ def natural_questions(lang: Lang) -> list[Question]:
 
 
 def real_questions(lang: Lang) -> list[Question]:
-    """Return the questions in `lang` about a real database, which people wrote who knew nothing of this project."""
+    """Return outsiders' questions in `lang` about a real database, or an empty list."""
     path = Path(__file__).with_name("natural") / f"real_{lang}.jsonl"
     return load_questions(path) if path.exists() else []
 
@@ -141,7 +141,7 @@ def instructions(lang: Lang, database: Database, _settings: Settings) -> str:
 
 
 def describe(lang: Lang, database: Database, _settings: Settings) -> str:
-    """Return the system prompt that all roles of a workflow share: the form of an answer, and the tables."""
+    """Return the system prompt that all roles of a workflow share: the answer format, and the tables."""
     return _with_tables(f"describe.{lang}.txt", lang, database)
 
 
@@ -168,7 +168,7 @@ def _question_text(lang: Lang) -> Callable[[Question, Database], str]:
 
 @cache
 def column_labels(lang: Lang) -> dict[str, dict[str, str]]:
-    """Return what the model is told about each column; nothing in English, where the names of the columns say it."""
+    """Return the columns' meanings by table and column; in English none, because the columns' names tell them."""
     return {
         name: {key: column.meaning for key, column in table.columns.items() if column.meaning}
         for name, table in description(lang).tables.items()

@@ -29,7 +29,7 @@ _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 
 @cache
 def names(lang: Lang) -> dict[str, Any]:
-    """Return the everyday names and brands by table and formal name, and `beside`: words that may be beside a name."""
+    """Return everyday names and brands by table and formal name; `beside` has words that may follow a drug's name."""
     return tomllib.loads(Path(__file__).with_name("descriptions").joinpath(f"names_{lang}.toml").read_text("utf-8"))
 
 
@@ -52,7 +52,7 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "disease": "disease_name"})
-# The columns whose texts mention aliases of a row's name.
+# Columns whose texts mention aliases of a row's name.
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
 # Words that may be beside a drug's name; any other word makes it another drug: an isomer, a combination, a vaccine.
 _BESIDE = {"drugs_info": frozenset(word for lang in get_args(Lang) for word in names(lang)["beside"])}

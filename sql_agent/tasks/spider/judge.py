@@ -47,8 +47,8 @@ _THREADS = 4
 class Comparison:
     """How a data set's evaluator compares results.
 
-    `rules` names the rules and their version. `as_run` returns the statement that is run in place of a statement.
-    `equal` compares the gold result with the found one, given the gold statement.
+    `rules` names the rules and their version. `as_run` rewrites a statement before it runs. `equal` returns whether the
+    gold result and the found result are equal; its third argument is the gold statement.
     """
 
     rules: str
@@ -59,9 +59,9 @@ class Comparison:
 class ExecutionJudge:
     """Scores 1.0 if statement and gold statement have equal results in every variant of the database, else less.
 
-    The score of a wrong result is 0.0 without `spider.partial_credit` and `spider.penalty`. Where a question has no
-    gold statement, the right answer is a refusal of `words`, which scores 0.0 elsewhere. The statement runs again, with
-    larger limits than in the tool, unless the agent already received the whole result.
+    A wrong result scores 0.0 unless `spider.partial_credit` or `spider.penalty` is set. A refusal in `words` scores 1.0
+    if the question has no gold statement, else 0.0. The statement runs again, with larger limits than in the tool,
+    unless the agent already received the whole result.
     """
 
     name = "execution"
@@ -100,7 +100,6 @@ class ExecutionJudge:
         return min(compared, key=lambda verdict: verdict.score)
 
     def _compare(self, path: Path, gold_sql: str, sql: str, case: JudgeCase | None) -> Verdict:
-        """Return the verdict on one database file."""
         as_run = self._comparison.as_run
         try:
             gold = self._gold(path, as_run(gold_sql), self._settings.deadline_s)
@@ -116,7 +115,7 @@ class ExecutionJudge:
             return self._wrong(found)
         if self._comparison.equal(gold, found, gold_sql):
             return Verdict(score=1.0, reason="the results are equal")
-        reason = f"the gold statement returns {_size(gold)}, this one {_size(found)}"
+        reason = f"the gold statement returns {_size(gold)}, the answer's {_size(found)}"
         return self._wrong(reason, self._settings.partial_credit * cell_overlap(gold, found))
 
     def _wrong(self, reason: str, credit: float = 0.0) -> Verdict:

@@ -30,9 +30,9 @@ def read_questions(
 ) -> list[Question]:
     """Read a JSON or parquet file in Spider's format, or a question file in our own formats.
 
-    `task_type` is what `kind` returns for question and gold statement, by default the statement's hardness. `database`
-    is the db_id, the answer the gold statement. A question without an id gets one of the file's name and its index from
-    0, as in "dev-7". Raises DataError for a missing or wrong value.
+    `kind` returns the `task_type` for a question and its gold statement; the default is the statement's hardness.
+    `database` is the db_id, `answer` the gold statement. A missing id becomes the file's name and the question's index
+    from 0, as in "dev-7". Raises DataError for a missing or wrong value.
     """
     if mapping is not None or path.suffix not in {".json", ".parquet"}:
         return load_questions(path, mapping)
@@ -48,9 +48,9 @@ def read_questions(
 def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> list[Question]:
     """Return the questions of `split` from a file's `questions`.
 
-    Of the training file, the questions about held-out databases are the validation; of any other file, all questions
-    are returned. A question is left out if its gold statement fails, and for training also if the gold statement
-    returns no row, because then any statement without rows would be right. A question without a gold statement stays.
+    In the training file, the questions about held-out databases are the validation; of any other file, all questions
+    are returned. A question is left out if its gold statement fails, and in training also if the gold statement returns
+    no row, because then any statement without rows would be right. A question without a gold statement is kept.
     """
     held_out = set(held_out_databases(settings))
     if split != "train" and default_questions(settings, split) != default_questions(settings, "train"):
@@ -188,7 +188,7 @@ def _flat(condition: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 def _alternatives(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield every OR node that contains `condition`, up to the clause."""
+    """Yield the ORs of the clause that contain `condition`."""
     node = condition.parent
     while isinstance(node, exp.And | exp.Or | exp.Paren):
         if isinstance(node, exp.Or):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from sql_agent.database import Database
 from sql_agent.database.schema import quoted
 from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import ConfigError
-from sql_agent.schemas import Lang, QueryCall
+from sql_agent.schemas import Lang
 from sql_agent.tasks.spider.folder import (
     LAYOUT,
     SCHEMA,
@@ -108,16 +108,10 @@ def prepare(settings: Settings, say: Callable[[str], None]) -> None:
         say(f"Held out of training, of the databases in {folder}: {', '.join(names)}")
 
 
-def no_rule(_calls: Sequence[QueryCall]) -> float:
-    """Return 0.0, because only the result of the final statement is rewarded."""
-    return 0.0
-
-
 def with_tables(template: str, database: Database, settings: Settings) -> str:
-    """Return `template` with the schema of `database` in place of {tables}. Raises ConfigError without a file."""
-    spider = settings.spider
-    path = sqlite_file(database)
-    tables = schema_text(path, max_chars=spider.schema_chars, values=spider.schema_values)
+    """Return `template` with the schema of `database` in place of {tables}. Raises what `sqlite_file` raises."""
+    limits = settings.spider
+    tables = schema_text(sqlite_file(database), max_chars=limits.schema_chars, values=limits.schema_values)
     return template.replace("{tables}", tables).strip()
 
 
@@ -144,5 +138,5 @@ TASK = Task(
     read_questions=read_questions,
     of_split=of_split,
     make_judge=make_judge,
-    rule=no_rule,
+    rule=lambda _calls: 0.0,  # only the result of the final statement is rewarded
 )

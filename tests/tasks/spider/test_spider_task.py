@@ -128,7 +128,7 @@ async def test_an_answer_is_graded_by_its_whole_result(data: Path) -> None:
     assert (await graded(question, "```sql\nSELECT kind FROM tree WHERE tree_id < 3;\n```", settings)).score == 1.0
     wrong = await graded(question, "SELECT kind FROM tree", settings)
     assert wrong.score == 0.0
-    assert wrong.reason == "the gold statement returns 2 rows of 1 columns, this one 4 rows of 1 columns"
+    assert wrong.reason == "the gold statement returns 2 rows of 1 columns, the answer's 4 rows of 1 columns"
     assert "unknown_column" in (await graded(question, "SELECT kinds FROM tree", settings)).reason
     assert "not_select" in (await graded(question, "DROP TABLE tree", settings)).reason
     assert (await graded(question, "", settings)).score == 0.0

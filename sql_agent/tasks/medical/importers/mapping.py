@@ -23,14 +23,23 @@ from sql_agent.system.files import read_toml
 from sql_agent.system.messages import first_problem
 from sql_agent.tasks.cells import texts_of, unreadable
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
-from sql_agent.tasks.sources import FORMATS, Records, Rejected, Say, SourceRecord, json_record, read_records, reading
+from sql_agent.tasks.read_records import (
+    FORMATS,
+    Records,
+    Rejected,
+    Say,
+    SourceRecord,
+    json_record,
+    read_records,
+    reading,
+)
 
 Published = Literal["cmekg", "openfda"]
 _CMEKG = "cmekg.pkl"
 _FORMATS = f"a .pkl or .tar.gz of PyCMeKG, openFDA's .json or .json.zip, {FORMATS}"
 _MAPPINGS = Path(__file__).parent / "mappings"
 _EXAMPLE = "docs/data.md has an example"
-# Columns that are never imported: the row's number, and when it was written.
+# Columns that are never imported: the row's number and timestamps.
 NOT_READ = frozenset({"id", "created_at", "create_at", "update_at"})
 
 _Fields = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
@@ -57,7 +66,7 @@ class _Table(BaseModel):
 
 
 def _sections() -> dict[str, Any]:
-    """Return the fields of a mapping file: for each table a section, in which only the column of names is required."""
+    """Return a pydantic field for each table: a section of a mapping file that must fill the column of names."""
     sections = {}
     for table, columns in TABLES.items():
         fields: dict[str, Any] = {name: (_Fields, ()) for name in columns if name not in NOT_READ}
@@ -116,7 +125,7 @@ class TableMapping:
 
     @classmethod
     def same_names(cls) -> TableMapping:
-        """Return the mapping for a source with our names of tables and columns."""
+        """Return the mapping for a source whose tables and columns have the names of the medical tables and columns."""
         return cls._of(
             {
                 table: {"from": table, "when": [NAME_COLUMNS[table]]}
@@ -136,7 +145,7 @@ class TableMapping:
         return {name for table in self.tables.values() for names in table.columns.values() for name in names}
 
     def row(self, record: SourceRecord) -> MedicalRow | Rejected:
-        """Return the row for `record`, or why there is none."""
+        """Return the row for `record`, or the rejected record with the reason."""
         name = next((name for name, table in self.tables.items() if table.accepts(record)), None)
         if name is None:
             needed = [field for table in self.tables.values() for field in table.when]
@@ -165,7 +174,7 @@ class TableMapping:
 
 
 def published(source: Source) -> Published | None:
-    """Return the name of the built-in mapping for this kind of source."""
+    """Return the name of the published data set that `source` is by its file name, or None."""
     name = source.name.lower() if isinstance(source, Path) else ""
     if name.endswith((".pkl", ".tar.gz")):
         return "cmekg"

@@ -1,4 +1,4 @@
-"""Propose a mapping for a source: for each of its fields the column that has a similar name."""
+"""Propose a mapping of a source's fields to the columns with similar names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sql_agent.tasks.cells import texts_of
 from sql_agent.tasks.medical.importers.mapping import NOT_READ, Published, TableMapping
 from sql_agent.tasks.medical.medical_task import description
 from sql_agent.tasks.medical.tables import ALIAS_COLUMNS, NAME_COLUMNS, TABLES
-from sql_agent.tasks.sources import Records, Rejected
+from sql_agent.tasks.read_records import Records, Rejected
 
 _SAMPLE = 1000  # texts of each field
-_ALIKE = 90  # similarity of two names, 0–100
-_DIFFERENT, _LONGEST_NAME = 0.9, 60  # share of different values, and characters, of a column of names
+_ALIKE = 90  # least similarity of two names, 0–100
+_DIFFERENT, _LONGEST_NAME = 0.9, 60  # of row names: least share of distinct values, most characters in the median
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u4e00-\u9fff]+")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
-# What sources call a column, beside its labels in the descriptions and the fields of the built-in mappings.
+# Names of a column in other sources, besides its labels in the descriptions and the fields of the built-in mappings.
 _SYNONYMS = {
     "med_name": "drug, medicine, brand, product, product name, 药品, 药品名称, 药物名称",
     "component": "ingredients, active ingredient, 主要成分",
@@ -43,7 +43,10 @@ _SYNONYMS = {
 
 @dataclass(frozen=True)
 class ProposedField:
-    """A field of a source, with an example, and the column that it would fill and why; "" for a field without one."""
+    """A field `name` in the table `source` of a source, with an example of its text.
+
+    `table` and `column` are what the field would fill, and `reason` says why; all three are "" if it fills nothing.
+    """
 
     source: str
     name: str
@@ -54,7 +57,7 @@ class ProposedField:
 
 
 def propose(records: Records) -> list[ProposedField]:
-    """Return all fields of `records`. A table is filled from one table of the source, the one with most columns."""
+    """Return all fields of `records`. Only the source table with most matches fills a medical table."""
     options = [
         max((_fields_of(source, texts, table) for table in TABLES), key=_filled_columns)
         for source, texts in _samples(records).items()
@@ -110,7 +113,7 @@ def _flat(fields: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 
 def _fields_of(source: str, samples: Mapping[str, Sequence[str]], table: str) -> list[ProposedField]:
-    """Return the fields of one table of the source, if they fill `table`."""
+    """Return the fields of the table `source` of a source, each with the column of `table` that it would fill."""
     fields = []
     for name, texts in samples.items():
         field = ProposedField(source, name, texts[0] if texts else "")
@@ -127,7 +130,7 @@ def _fields_of(source: str, samples: Mapping[str, Sequence[str]], table: str) ->
 
 
 def _names_rows(texts: Sequence[str]) -> float:
-    """Return the share of different values if these are short texts, else 0."""
+    """Return the share of distinct texts if the texts can be names of rows, else 0."""
     if not texts or median(map(len, texts)) > _LONGEST_NAME or any(text.isdigit() for text in texts):
         return 0.0
     share = len(set(texts)) / len(texts)
@@ -135,11 +138,11 @@ def _names_rows(texts: Sequence[str]) -> float:
 
 
 def _column(name: str, known: Mapping[str, str]) -> tuple[str, str]:
-    """Return the column for a field and the reason, or two empty texts."""
+    """Return the column that the field `name` would fill, and the reason; two empty texts if no column is similar."""
     wanted = _normal(name)
     if wanted in known:
         column = known[wanted]
-        return column, "the same name" if wanted == _normal(column) else "a known name of it"
+        return column, "the same name" if wanted == _normal(column) else "a known synonym"
     scorer = fuzz.partial_ratio if _CHINESE.search(wanted) else fuzz.token_set_ratio
     alike = process.extract(wanted, [*known], scorer=scorer, score_cutoff=_ALIKE, limit=None) if len(wanted) > 1 else []
     if not alike:
@@ -150,7 +153,7 @@ def _column(name: str, known: Mapping[str, str]) -> tuple[str, str]:
 
 @cache
 def _known_words(table: str) -> Mapping[str, str]:
-    """Return what people and the published data sets call the columns of `table`, each with its column."""
+    """Return a mapping from each known name of a column of `table` to the column."""
     columns = [column for column in TABLES[table] if column not in NOT_READ]
     words = [(word, column) for column in columns for word in (column, *_SYNONYMS.get(column, column).split(", "))]
     for lang in get_args(Lang):

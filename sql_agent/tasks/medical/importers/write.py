@@ -21,7 +21,7 @@ from sql_agent.errors import DataError
 from sql_agent.tasks.medical.importers.mapping import NOT_READ, MedicalRow, TableMapping
 from sql_agent.tasks.medical.server_copy import server_table_sql
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES, create_table_sql
-from sql_agent.tasks.sources import Records, Rejected, by_reason, write_rejected
+from sql_agent.tasks.read_records import Records, Rejected, by_reason, write_rejected
 
 
 @dataclass
@@ -106,7 +106,7 @@ def _transaction(database: Source, rows: Sequence[MedicalRow]) -> Iterator[tuple
 
 
 def _make_tables(cursor: Any, rows: Sequence[MedicalRow], statement: Callable[[str], str]) -> None:
-    """Create those of the two tables that `cursor`, which lists the tables, does not return.
+    """Create the missing ones of the two tables; the query just executed by `cursor` lists the existing tables.
 
     Raises DataError when an existing table lacks a column, before a table is created: a server cannot undo that.
     """
@@ -116,7 +116,7 @@ def _make_tables(cursor: Any, rows: Sequence[MedicalRow], statement: Callable[[s
         needed = {column for row in rows if row.table == table for column in row.values}
         if missing := sorted(needed - {fold(name) for name, *_ in cursor.description}):
             raise DataError(
-                f"the table {table} has no column {', '.join(missing)}", hint="add it, or leave it out of the mapping"
+                f"the table {table} has no column {', '.join(missing)}", hint="add it, or drop it from the mapping"
             )
     for table in TABLES.keys() - present:
         cursor.execute(statement(table))

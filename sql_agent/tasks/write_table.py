@@ -11,14 +11,22 @@ from pathlib import Path
 from sql_agent.database.schema import fold, quoted
 from sql_agent.errors import DataError
 from sql_agent.tasks.cells import are_numbers, texts_of, unreadable
-from sql_agent.tasks.sources import Records, Rejected, by_reason, write_rejected
+from sql_agent.tasks.read_records import Records, Rejected, by_reason, write_rejected
 
 Row = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class ImportedTable:
-    """The result of an import: the filled cells of each column, empty columns, repeated rows, rejected records."""
+    """The result of an import.
+
+    rows      number of imported rows
+    filled    number of filled cells by column
+    types     SQL type by column
+    empty     fields that no record fills
+    repeated  number of rows that are equal to another row
+    rejected  records that were not imported
+    """
 
     rows: int
     filled: Mapping[str, int]
@@ -29,7 +37,7 @@ class ImportedTable:
 
 
 def import_table(records: Records, table: str, database: Path, rejected_file: Path) -> ImportedTable:
-    """Create `table` in the file `database`, with a column for each field that some record fills.
+    """Write `records` into the new `table` of the file `database`, with a column for each field that a record fills.
 
     A column with only numbers is numeric, any other column is text. Rejected records are written to the JSON Lines
     file `rejected_file`. Raises DataError when the table exists, two fields differ only in case, or

@@ -1,4 +1,4 @@
-"""Find the values of the database that a question names, so that a statement copies them and does not guess."""
+"""Find the values of the hospital database that a question names, so that a statement need not guess them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _UNNAMED = frozenset({"abbreviation", "dose_val_rx", "event_type", "eventtype", 
 
 
 @dataclass(frozen=True, slots=True)
-class NamedValue:
-    """A value of the database: a cell of `table`.`column`."""
+class FoundValue:
+    """A value of the database, which `str` writes as a condition of a statement."""
 
     table: str
     column: str
@@ -37,16 +37,16 @@ class NamedValue:
         return f"{self.table}.{self.column} = {literal}"
 
 
-def named_values(path: Path, question: str) -> list[NamedValue]:
+def find_values(path: Path, question: str) -> list[FoundValue]:
     """Return the values of the database at `path` that occur in `question`, word for word or by a synonym.
 
-    Of overlapping values the longest counts, and of those with the same words every column.
+    Of overlapping values only the longest is returned, once for each column that has it.
     """
     with _BUILDING:  # one thread builds the index, which takes a second
         index = _index(path)
     text = question.casefold()
     tokens = [match.span() for match in _TOKEN.finditer(text)]
-    found: dict[NamedValue, None] = {}
+    found: dict[FoundValue, None] = {}
     start = 0
     while start < len(tokens):
         for end in range(min(len(tokens), start + _MOST_TOKENS), start, -1):
@@ -60,9 +60,9 @@ def named_values(path: Path, question: str) -> list[NamedValue]:
 
 
 @lru_cache(maxsize=4)
-def _index(path: Path) -> Mapping[str, Sequence[NamedValue]]:
-    """Return the values of the database, keyed by what a question calls them, in lower case."""
-    index: dict[str, list[NamedValue]] = defaultdict(list)
+def _index(path: Path) -> Mapping[str, Sequence[FoundValue]]:
+    """Return the values of the database by their names in questions, in lower case."""
+    index: dict[str, list[FoundValue]] = defaultdict(list)
     for value in _values(path):
         index[str(value.value).casefold()].append(value)
     for line in prompt_file(__file__, "synonyms.txt").splitlines():
@@ -71,7 +71,7 @@ def _index(path: Path) -> Mapping[str, Sequence[NamedValue]]:
     return index
 
 
-def _values(path: Path) -> Iterator[NamedValue]:
+def _values(path: Path) -> Iterator[FoundValue]:
     with closing(read_only_connection(path)) as connection:
         columns = connection.execute(
             "SELECT t.name, c.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c "
@@ -84,4 +84,4 @@ def _values(path: Path) -> Iterator[NamedValue]:
             rows = connection.execute(
                 f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE length({name}) >= {_LEAST_CHARS}"
             )
-            yield from (NamedValue(table, column, value) for (value,) in rows)
+            yield from (FoundValue(table, column, value) for (value,) in rows)

@@ -30,7 +30,7 @@ from sql_agent.database.mysql.connection import connect_to
 from sql_agent.database.schema import quoted
 from sql_agent.errors import DataError
 
-_MAX_CELL_CHARS = 50_000_000  # of a CSV file; the module's own limit is 131,072
+_MAX_CELL_CHARS = 50_000_000  # the csv module's default is 131,072
 _ENCODINGS = ("utf-8-sig", "gb18030")
 FORMATS = ".csv, .tsv, .jsonl, .xlsx, .parquet, .db, .sqlite or a MySQL URL"
 _READ_ERRORS = (
@@ -50,7 +50,7 @@ class SourceRecord:
     table: str = ""
 
     def get(self, name: str) -> Any:
-        """Return the field `name`, else the value at this dotted path, else None."""
+        """Return the field `name`, else the nested field at the dotted path `name`, else None."""
         if name in self.fields:
             return self.fields[name]
         value: Any = self.fields
@@ -61,7 +61,7 @@ class SourceRecord:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record that is not imported: its place, a reason to group by, and details such as the error message."""
+    """A record that is not imported: its place in the source, a reason to group by, and details such as an error."""
 
     place: str
     reason: str
@@ -98,7 +98,7 @@ def reading(source: Source, formats: str = FORMATS) -> Iterator[None]:
 
 
 def read_records(source: Source, tables: Sequence[str], say: Say, formats: str = FORMATS) -> Records:
-    """Yield the records of `source`; of a database or a workbook those of `tables`, or of all tables if none is named.
+    """Yield the records of `source`. Of a database or a workbook only `tables` are read; an empty list means all.
 
     `say` receives the guessed encoding and separator of a CSV file. Raises DataError when `source` cannot be read.
     """
@@ -120,7 +120,7 @@ def read_records(source: Source, tables: Sequence[str], say: Say, formats: str =
 
 
 def json_record(place: str, fields: Any) -> SourceRecord | Rejected:
-    """Return a JSON object as a record."""
+    """Return a JSON object as a record, and any other JSON value as a rejected one."""
     return SourceRecord(place, fields) if isinstance(fields, dict) else Rejected(place, "it is not a JSON object")
 
 
@@ -136,9 +136,9 @@ def _jsonl(path: Path) -> Records:
 
 
 def _csv(path: Path, say: Say) -> Records:
-    """Yield the lines of a table whose cells are separated by the most frequent of , ; tab and | in its first line.
+    """Yield the lines of a CSV file. The separator is the most frequent of , ; tab and | in its first line.
 
-    csv.Sniffer is not asked: it takes a letter for the separator of a table with one column.
+    csv.Sniffer is not used: in a table with one column it takes a letter for the separator.
     """
     csv.field_size_limit(_MAX_CELL_CHARS)
     encoding = _encoding(path)
@@ -162,7 +162,7 @@ def _csv(path: Path, say: Say) -> Records:
 
 
 def _encoding(path: Path) -> str:
-    """Return the first encoding in which the whole file can be read, else UTF-8: then only bad lines are rejected."""
+    """Return the first encoding that can read the whole file, else UTF-8, so that only its bad lines are rejected."""
     for encoding in _ENCODINGS:
         with suppress(UnicodeDecodeError), path.open(encoding=encoding) as lines:
             for _ in lines:
