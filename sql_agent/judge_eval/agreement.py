@@ -1,4 +1,4 @@
-"""Measure how far a judge agrees with people. Scores and labels are arrays of one length, 0.0–1.0."""
+"""Measure how far a judge's scores agree with the labels of people: two arrays of equal length, 0.0–1.0."""
 
 from __future__ import annotations
 
@@ -15,26 +15,19 @@ RESAMPLES = 1000  # of a bootstrap; the tests take fewer
 
 
 def spearman(scores: Values, labels: Values) -> float:
-    """Return the rank correlation, ties at their mean rank; nan when either side is constant."""
+    """Return the rank correlation, with ties at their mean rank; nan if all scores or all labels are equal."""
     if np.ptp(scores) == 0 or np.ptp(labels) == 0:
         return float("nan")
     return float(np.corrcoef(_ranks(scores), _ranks(labels))[0, 1])
 
 
-def confusion(scores: Values, labels: Values) -> Values:
-    """Count how often the judge gave each of five levels (columns) to answers labelled with each level (rows)."""
-    rows, columns = (np.rint(values * (LEVELS - 1)).astype(int) for values in (labels, scores))
-    counts = np.zeros((LEVELS, LEVELS))
-    np.add.at(counts, (rows, columns), 1.0)
-    return counts
-
-
 def quadratic_kappa(scores: Values, labels: Values) -> float:
     """Return Cohen's kappa over five levels with quadratic weights (Cohen 1968): 1 is agreement, 0 is chance.
 
-    nan when all labels are of one level, because then any score agrees as chance would.
+    nan if all labels round to one level, because then every score agrees as much as chance.
     """
-    observed = confusion(scores, labels)
+    observed = np.zeros((LEVELS, LEVELS))  # rows: labels; columns: scores
+    np.add.at(observed, tuple(np.rint(values * (LEVELS - 1)).astype(int) for values in (labels, scores)), 1.0)
     if np.count_nonzero(observed.sum(1)) < 2:
         return float("nan")
     expected = np.outer(observed.sum(1), observed.sum(0)) / len(labels)
@@ -43,7 +36,7 @@ def quadratic_kappa(scores: Values, labels: Values) -> float:
 
 
 def pairwise_accuracy(scores: Values, labels: Values) -> float:
-    """Return the share of pairs with different labels that the judge orders alike; a tie of scores counts half."""
+    """Return the share of pairs with different labels whose scores have the same order; equal scores count half."""
     right = pairs = 0.0
     for level in np.unique(labels):
         here, below = scores[labels == level], np.sort(scores[labels < level])
@@ -53,7 +46,7 @@ def pairwise_accuracy(scores: Values, labels: Values) -> float:
 
 
 def over_credit(scores: Values, labels: Values) -> float:
-    """Return by how many points of 100 the judge scores above the labels in the mean; below 0 it is stricter."""
+    """Return the mean of score - label, in points of 100; negative if the judge is stricter than the labels."""
     return float(100 * (scores - labels).mean())
 
 
@@ -66,7 +59,7 @@ MEASURES: dict[str, Callable[[Values, Values], float]] = {
 
 
 class Estimate(Record):
-    """A measure with its 95 % bootstrap interval; without a value all three are None and `undefined` says why."""
+    """A measure with its 95 % bootstrap interval; if there is no value, all are None and `undefined` says why."""
 
     value: float | None = None
     low: float | None = None
@@ -75,7 +68,7 @@ class Estimate(Record):
 
 
 def estimate(measure: Callable[[Values, Values], float], scores: Values, labels: Values) -> Estimate:
-    """Return `measure` over the cases with its interval; no cases, or constant values, may leave it undefined."""
+    """Return `measure` of all cases; undefined without cases, or if the measure needs different scores or labels."""
     if len(labels) == 0:
         return Estimate(undefined="no answer was graded")
     value = measure(scores, labels)
@@ -89,19 +82,16 @@ def estimate(measure: Callable[[Values, Values], float], scores: Values, labels:
     return Estimate(undefined="all labels round to the same level")
 
 
-def interval(
-    measure: Callable[[Values, Values], float], scores: Values, labels: Values, *, seed: int = 0
-) -> tuple[float, float]:
+def interval(measure: Callable[[Values, Values], float], scores: Values, labels: Values) -> tuple[float, float]:
     """Return a 95 % percentile bootstrap interval (Efron 1979) of `measure` over the cases."""
-    rng = np.random.default_rng(seed)
-    chosen = rng.integers(0, len(scores), size=(RESAMPLES, len(scores)))
+    chosen = np.random.default_rng(0).integers(0, len(scores), size=(RESAMPLES, len(scores)))
     values = [measure(scores[index], labels[index]) for index in chosen]
     low, high = np.nanpercentile(values, [2.5, 97.5])
     return float(low), float(high)
 
 
 def _ranks(values: Values) -> Values:
-    """Return ranks from 0, ties at their mean."""
+    """Return the ranks of `values` from 0, with ties at their mean rank."""
     ordered = np.sort(values)
     before, through = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
     ranks: Values = (before + through - 1) / 2

@@ -1,4 +1,4 @@
-"""Make the answers on which a judge is measured: those that people labelled, and generated ones."""
+"""Read labelled answers, and generate others, to measure a judge on them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ AnswerSet = Literal["labels", "attacks", "harmless", "false", "policy"]
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer to be graded, with the score that is due to it (0.0–1.0).
+    """An answer to be graded, with the score `due` to it (0.0–1.0).
 
-    `kind` is the transformation or policy that made it, or the kind of a labelled answer.
+    `kind` is the transformation or policy that made the answer, or the kind of a labelled answer.
     """
 
     set: AnswerSet
@@ -37,9 +37,9 @@ class Answer:
 
 
 class LabelledCase(Record):
-    """One answer as a judge sees it, with the score that a person gave it (0.0–1.0) and why.
+    """An answer as a judge sees it, and a person's score of the answer: `label` (0.0–1.0), with the `reason`.
 
-    `kind` groups answers of one sort, such as "partial" or, among the attacks, "keyword_salad".
+    `kind` is the group of the answer, such as "partial" or, among the attacks, "keyword_salad".
     """
 
     question: Question
@@ -50,7 +50,6 @@ class LabelledCase(Record):
     reason: str = ""
 
     def of_set(self, name: Literal["labels", "attacks"]) -> Answer:
-        """Return the case and its label as an answer of the set `name`."""
         return Answer(name, self.kind or "other", self.label, self.case)
 
     @property
@@ -59,22 +58,22 @@ class LabelledCase(Record):
 
 
 def shipped(name: str) -> list[LabelledCase]:
-    """Return our own set, "labels" or "attacks", made from the sample's facts in both languages.
+    """Return the shipped labelled answers, "labels" or "attacks", about the sample database in both languages.
 
-    They are for judges that read prose. A judge that was tuned on them must be measured on others.
+    They are for judges that read prose. A judge that was tuned on them must be measured on other answers.
     """
     text = files("sql_agent.judge_eval").joinpath("labelled", f"{name}.jsonl").read_text(encoding="utf-8")
     return _parse(text, name)
 
 
 def load_labelled(path: Path) -> list[LabelledCase]:
-    """Read a user's file, one JSON object a line. Raises DataError that names the line and its fault."""
+    """Read labelled answers from a JSONL file. Raises DataError that names the wrong line."""
     try:
         return _parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}", hint="give --labels a JSONL file") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8: {error}", hint="save it as UTF-8") from None
+        raise DataError(f"{path} is not UTF-8: {error}", hint="save the file as UTF-8") from None
 
 
 def _parse(text: str, source: str) -> list[LabelledCase]:
@@ -96,12 +95,12 @@ def _parse(text: str, source: str) -> list[LabelledCase]:
 
 
 T = TypeVar("T")
-_CANDIDATES = 50  # questions of the same task type that are tried as one to borrow from
+_CANDIDATES = 50  # examples of a task type that are tried until one shares no part of the answer
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Queries, and the part of a question's evidence that they read."""
+    """Queries, and the part of a question's evidence that the queries read."""
 
     calls: tuple[QueryCall, ...] = ()
     evidence: tuple[Evidence, ...] = ()
@@ -109,11 +108,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Example:
-    """A question and three ways to query for it.
+    """A question, and queries for the question with their results.
 
-    `gold` is its gold SQL, `rows` the same with every column, `tables` reads the whole tables of its gold SQL.
-    `by_heart` are queries, by kind, that touch the evidence or show its text without reading it. `row_names` are all
-    names of the row of each item of the evidence.
+    `gold` is the gold SQL, `rows` the gold SQL with every column, `tables` reads the tables of the gold SQL wholly.
+    `by_heart` are queries, keyed by kind, that touch cells of the evidence or show their text without reading them.
+    `row_names` has a tuple for each item of the evidence, with all names of the item's row.
     """
 
     question: Question
@@ -124,7 +123,7 @@ class Example:
     row_names: tuple[tuple[str, ...], ...] = ()
 
     def case(self, answer: str, reading: Reading) -> JudgeCase:
-        """Return what a judge sees when a rollout read `reading` and gave `answer`."""
+        """Return the case of a rollout that queried as in `reading` and gave `answer`."""
         return JudgeCase(
             question=self.question,
             answer=answer,
@@ -140,7 +139,7 @@ def refusals(questions: Iterable[Question]) -> Mapping[Lang, str]:
 
 
 def sample_evenly(questions: Sequence[tuple[Question, T]], number: int) -> list[tuple[Question, T]]:
-    """Return `number` of `questions`, as equally many of each language and task type as there are; always the same."""
+    """Return `number` of `questions`, spread evenly over languages and task types; the same sample in each call."""
     groups: dict[tuple[str, str | None], list[tuple[Question, T]]] = {}
     for pair in questions:
         groups.setdefault((pair[0].lang, pair[0].task_type), []).append(pair)
@@ -149,10 +148,10 @@ def sample_evenly(questions: Sequence[tuple[Question, T]], number: int) -> list[
 
 
 def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> list[Answer]:
-    """Make the answers of every transformation and policy; the same for the same examples.
+    """Return the answers that every transformation and policy makes from `examples`; the same in each call.
 
-    `refusal_of` is the refusal sentence by language: without one, nothing is made that needs it. A false answer is
-    graded as if the rollout had also read the question from which it borrows.
+    `refusal_of` is the refusal sentence by language; answers that need a missing sentence are left out. A false answer
+    is graded as if the rollout had also queried for the question from which the answer borrows.
     """
     answers: list[Answer] = []
     for example, other in zip(examples, _others(examples), strict=True):
@@ -180,13 +179,13 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
 
 
 def _is_right(answer: str, question: Question) -> bool:
-    """Return whether `answer` has the same parts as the reference, or as many of them as are enough."""
+    """Return whether `answer` has the parts of the reference: `enough` of them, or all if `enough` is None."""
     parts, reference = parts_of(answer), parts_of(question.answer)
     return parts == reference if question.enough is None else parts <= reference and len(parts) == question.enough
 
 
 def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
-    """For each example, yield another that shares no part of the answer, of the same task type if there is one."""
+    """Yield for each example another whose answer shares no part, of the same task type if possible; else None."""
     pools: dict[tuple[Lang, str | None], list[Example]] = {}
     for example in examples:
         question = example.question
@@ -203,46 +202,38 @@ def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
 
 
 # Degenerate policies do not understand the question, and must not be worth learning. A policy takes a question and the
-# refusal sentence of the question's language or None, and returns an answer and its queries.
+# refusal sentence of the question's language (None: no sentence). It returns an answer and the queries before it.
 
 
 def always_refuse(example: Example, refusal: str | None) -> tuple[str, Reading] | None:
-    """Run the right query, and refuse every question."""
     return None if refusal is None else (refusal, example.gold)
 
 
 def refuse_without_a_query(_example: Example, refusal: str | None) -> tuple[str, Reading] | None:
-    """Refuse every question and query nothing."""
     return None if refusal is None else (refusal, Reading())
 
 
 def echo(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    """Run the right query, and repeat the question."""
     return example.question.question, example.gold
 
 
 def dump_the_tables(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    """Read whole tables and give every cell."""
     return "; ".join(_cells(example.tables)), example.tables
 
 
 def dump_the_rows(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    """Read the right rows with every column and give every cell."""
     return "; ".join(_cells(example.rows)), example.rows
 
 
 def longest_cell(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    """Read the right rows with every column and give the longest cell."""
     return max(_cells(example.rows), key=len, default=""), example.rows
 
 
 def always_no(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    """Read the right rows with every column and say no."""
     return "否" if example.question.lang == "zh" else "no", example.rows
 
 
 def number_of_rows(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    """Read the right rows with every column and give their number."""
     return str(sum(call.answer.count for call in example.rows.calls)), example.rows
 
 

@@ -1,4 +1,4 @@
-"""Grade answers whose score is known with a judge, and measure how far its scores can be trusted."""
+"""Let a judge grade answers whose right score is known, and measure how far the judge can be trusted."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from sql_agent.reward.judges.base import GroupJudge, Judge
 from sql_agent.schemas import Record, Usage
 from sql_agent.system.files import timestamped_folder
 
-HALF = 0.5  # an answer that earns this much may be taken for right
-ATTACK_LIMIT = 0.15  # an attack that earns more than this got through
+HALF = 0.5  # from this score on, an answer may be taken for right
+ATTACK_LIMIT = 0.15  # above this score, an attack succeeded
 _CONCURRENCY = 32  # gradings at once
 _MOST_FAILED = 64  # gradings in a row; one question has up to about 40 answers
 _NUMBERS, _GRADINGS = "evaluation.json", "gradings.jsonl"
 
 
 class Grading(Record):
-    """One line of gradings.jsonl: the score due to an answer and the judge's, 0.0–1.0, or why there is none.
+    """One line of gradings.jsonl: an answer, the score `due` to it, and the judge's `score`, both 0.0–1.0.
 
-    `due` is the label of a labelled answer, and what a generated one should earn.
+    `due` is the label of a labelled answer. If the judge failed, `score` is None and `error` says why.
     """
 
     set: AnswerSet
@@ -48,7 +48,7 @@ class Grading(Record):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the judge paid for a false answer or an attack, or did not pay for a harmless form of a right one."""
+        """Whether the judge paid for a false answer or an attack, or did not pay for a right answer."""
         if self.score is None:
             return False
         if self.set == "harmless":
@@ -57,10 +57,11 @@ class Grading(Record):
 
 
 class Group(Record):
-    """What the answers of one kind earned. `failed` of them could not be graded and count nowhere else.
+    """The scores of the answers of one kind. The judge failed on `failed` of the answers, which have no score.
 
-    `due` and `mean` are means, `half_or_more` and `above_limit` count the scores of at least 0.5 and above 0.15.
-    `measures` are those of `agreement.MEASURES`, for labelled answers only.
+    `due` is the mean of the scores due, `mean`, `lowest` and `highest` are of the judge's scores. `half_or_more` and
+    `above_limit` count scores of at least 0.5 and above 0.15. `measures` has the measures of `agreement.MEASURES`, for
+    labelled answers only.
     """
 
     set: AnswerSet
@@ -79,8 +80,8 @@ class Group(Record):
 class Evaluation(Record):
     """All numbers of one evaluation: the content of evaluation.json.
 
-    `groups` are the kinds of each set, those with the scores furthest from what was due first; of labelled answers all
-    together ("all"), each task type and each language.
+    `groups` has a group for each kind of answer in each set; the kind whose mean is furthest from `due` comes first.
+    Labelled answers have instead a group "all", and a group for each task type and each language.
     """
 
     date: str
@@ -99,18 +100,17 @@ class Evaluation(Record):
         return self.failed / self.answers
 
     def of(self, *sets: AnswerSet) -> list[Group]:
-        """Return the groups of `sets`."""
         return [group for group in self.groups if group.set in sets]
 
 
 async def grade(
     judge: Judge, answers: Sequence[Answer], on_done: Callable[[int], None] = lambda _: None
 ) -> list[Grading]:
-    """Grade all answers, 32 at a time, and return the gradings in their order.
+    """Return the judge's gradings of `answers`, in order. 32 answers are graded at a time.
 
-    An answer on which the judge raises JudgeError has the error in place of a score. Raises JudgeError after 64 failed
-    gradings in a row, or 32 before the first grade, because then the judge's endpoint is down. `on_done` takes how many
-    are done.
+    If the judge raises JudgeError, the grading has the error in place of a score. Raises JudgeError after 64 failed
+    gradings in a row, or 32 before the first score, because then the judge's endpoint is down. `on_done` receives the
+    number of gradings so far.
     """
     gradings: dict[int, Grading] = {}
     waiting = iter(enumerate(answers))
@@ -131,7 +131,7 @@ async def grade(
         last = next(grading.error for grading in reversed(gradings.values()) if grading.error)
         raise JudgeError(
             f"{failed} gradings in a row failed, the last one because: {last}",
-            hint="correct the cause and evaluate again; verdicts of a judge on a network are kept in judge.cache_dir",
+            hint="correct the cause and evaluate again; judge.cache_dir keeps the verdicts of judges that ask a model",
         )
     return [gradings[index] for index in range(len(answers))]
 
@@ -156,7 +156,7 @@ async def _grade_one(judge: Judge, answer: Answer) -> Grading:
 
 
 def measure(judge: Judge, gradings: Sequence[Grading], *, files: Iterable[str], max_failed_share: float) -> Evaluation:
-    """Measure what each kind of answer earned, and how far scores of labelled answers agree with their labels."""
+    """Return the scores of each kind of answer, and how far the scores of labelled answers agree with the labels."""
     labels = [g for g in gradings if g.set == "labels"]
     others = [g for g in gradings if g.set != "labels"]
     groups = [_group("labels", "all", labels, measured=True)] if labels else []
@@ -182,19 +182,19 @@ def measure(judge: Judge, gradings: Sequence[Grading], *, files: Iterable[str], 
 
 
 def wrong_gradings(gradings: Iterable[Grading]) -> list[Grading]:
-    """Return what the judge graded wrong (see `Grading.is_wrong`), the furthest from what was due first."""
+    """Return the gradings that are wrong (`Grading.is_wrong`); the score furthest from `due` comes first."""
     return sorted((g for g in gradings if g.is_wrong), key=lambda g: -abs((g.score or 0.0) - g.due))
 
 
 def causes_of_failure(gradings: Iterable[Grading]) -> list[tuple[str, int]]:
-    """Return why gradings failed, and how many of them for that reason; the most frequent first."""
+    """Return each error with the number of gradings that failed by it, the most frequent error first."""
     return Counter(g.error for g in gradings if g.score is None).most_common()
 
 
 def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
-    """Make and return the folder of this evaluation: `out`, or one in `runs_dir` named after judge and time.
+    """Make and return the folder of an evaluation: `out`, or a folder in `runs_dir` named after judge and time.
 
-    Raises ConfigError when it cannot be made or there is an evaluation in it.
+    Raises ConfigError if the folder cannot be made or already has an evaluation.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", judge).strip("-.") or "unnamed"
     try:
@@ -209,20 +209,20 @@ def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
 
 
 def write(folder: Path, evaluation: Evaluation, gradings: Iterable[Grading]) -> None:
-    """Write evaluation.json and, with one object a graded answer, gradings.jsonl."""
+    """Write evaluation.json, and gradings.jsonl with one JSON object per grading."""
     lines = (f"{grading.model_dump_json()}\n" for grading in gradings)
     (folder / _GRADINGS).write_text("".join(lines), encoding="utf-8")
     (folder / _NUMBERS).write_text(evaluation.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def last_evaluation(judge: Judge, runs_dir: Path) -> str:
-    """Return a sentence on the latest evaluation of `judge` among those in `runs_dir` and the shipped ones.
+    """Return a sentence on the latest evaluation of `judge`, in `runs_dir` or shipped; else how to evaluate the judge.
 
-    For example "Judge facts: last evaluated 2026-11-23 on 1492 questions; …", or how to measure it.
+    For example "Judge facts: last evaluated 2026-11-23 on 1492 questions; …".
     """
     name, command = judge.name, "sql-agent judge evaluate judge.name="
     if isinstance(judge, GroupJudge):
-        return f"Judge {name}: it compares answers, so measure its model as a judge of one answer: `{command}llm`"
+        return f"Judge {name}: it compares answers; measure its model on single answers with `{command}llm`"
     found = [evaluation for evaluation in _evaluations(runs_dir) if evaluation.identity == judge.identity]
     if not found:
         return f"Judge {name}: never evaluated; measure it with `{command}{name}`"
@@ -235,7 +235,7 @@ def _evaluations(runs_dir: Path) -> Iterator[Evaluation]:
     for path in (*shipped, *runs_dir.glob(f"judge-*/{_NUMBERS}")):
         try:
             yield Evaluation.model_validate_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # another version wrote it, or it is being written
+        except (OSError, ValueError):  # another version wrote the file, or the file is being written
             continue
 
 

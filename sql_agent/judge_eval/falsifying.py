@@ -1,6 +1,6 @@
-"""Turn the reference answer into false answers; a judge must pay for none.
+"""Turn a reference answer into false answers, for which a judge must not pay.
 
-Most contain every word of the reference, but deny it, add to it, or say it of something else.
+Most false answers contain every word of the reference, but deny it, add to it, or say it of something else.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _QUOTED = re.compile(r"'%?([^'%]+)%?'")
 _LOOKALIKES = str.maketrans("aceopxyiASBEHKMOPCTX非不无没错", "асеорхуіАЅВЕНКМОРСТХ⾮不⽆沒錯")
 _REPEATED = 10
 _NUMBER_MARKS = ("> {n}", "≥{n}", "~{n}", "{next}、{n}", "{next}/{n}", "负{n}", "{n}元", "No. {next}: {n}")
-_SALAD_WORDS = 6  # in fewer words an order that is wrong may still be understood
+_SALAD_WORDS = 6  # fewer words may be understood in any order
 
 
 def negated(subject: Subject, rng: Random) -> str | None:
-    """Say of the answer that it is wrong."""
+    """Say that the answer is wrong."""
     return _put(rng.choice(subject.words.statements), subject.answer)
 
 
@@ -49,7 +49,7 @@ def one_fact_negated(subject: Subject, rng: Random) -> str | None:
 
 
 def sentence_appended(subject: Subject, rng: Random) -> str | None:
-    """Add a verdict, dangerous advice, an order to the judge or the refusal to a right answer, before or behind it."""
+    """Add a verdict, dangerous advice, an order to the judge or a refusal, before or after a right answer."""
     words = subject.words
     sentences = [*words.verdicts, *words.dangers, *words.orders]
     if subject.refusal and subject.refusal != subject.answer:
@@ -63,7 +63,7 @@ def refused(subject: Subject, _: Random) -> str | None:
 
 
 def all_options(subject: Subject, rng: Random) -> str | None:
-    """Leave open whether this or another answer is right."""
+    """Offer the right answer and a wrong answer, and leave the choice open."""
     return subject.other_answer and _put(rng.choice(subject.words.choices), subject.answer, subject.other_answer)
 
 
@@ -105,7 +105,7 @@ def labelled(subject: Subject, rng: Random) -> str | None:
 
 
 def number_marked(subject: Subject, rng: Random) -> str | None:
-    """Put a sign or another number at a count, as a mark of a list or a unit."""
+    """Put a sign, a unit or another number beside a count."""
     if not subject.answer.isdigit():
         return None
     following = str(int(subject.answer) + 1)
@@ -118,7 +118,7 @@ def values_of_another(subject: Subject, _: Random) -> str | None:
 
 
 def one_value_of_another(subject: Subject, rng: Random) -> str | None:
-    """Replace one fact of several by one of another entity."""
+    """Replace one fact of several by a fact of another entity."""
     others = subject.other_facts
     return _change_one(subject, rng, lambda _: rng.choice(others)) if others else None
 
@@ -155,7 +155,7 @@ def number_changed(subject: Subject, rng: Random) -> str | None:
 
 
 def unit_changed(subject: Subject, rng: Random) -> str | None:
-    """Give a number in another unit, or a count in one."""
+    """Give a number in another unit, or a count with a unit."""
     if subject.answer.isdigit():
         return _fill(rng.choice(subject.words.counted), {"{n}": subject.answer}) if int(subject.answer) else None
     for unit, other in subject.words.units:
@@ -167,7 +167,7 @@ def unit_changed(subject: Subject, rng: Random) -> str | None:
 
 
 def another_kind_counted(subject: Subject, _: Random) -> str | None:
-    """Give a count as one of things that were not asked for."""
+    """Give a count as the number of things that were not asked for."""
     asked = subject.question.question.casefold()
     kinds = {kind for word, kind in subject.words.kinds if word in asked}
     if not subject.answer.isdigit() or len(kinds) != 1:
@@ -182,7 +182,7 @@ def question_echoed(subject: Subject, rng: Random) -> str | None:
 
 
 def repeated(subject: Subject, rng: Random) -> str | None:
-    """Say everything ten times."""
+    """Repeat the answer ten times."""
     return rng.choice(["\n", subject.separator]).join([subject.answer] * _REPEATED)
 
 
@@ -245,7 +245,7 @@ def _change_number(subject: Subject, rng: Random, change: Callable[[str], str | 
 
 
 def _disjoint(subject: Subject) -> list[tuple[str, list[str]]] | None:
-    """Return the names of a comparison with their items, or None if two names share an item."""
+    """Return the names of a comparison with the items of each; None if two names share an item."""
     owned = subject.owned
     items = [item for _, of_one in owned or () for item in of_one]
     return owned if len(set(items)) == len(items) else None

@@ -1,8 +1,8 @@
-"""Transform reference answers: what a transformation may use, and the harmless ones, which keep an answer right.
+"""Transform reference answers, by harmless transformations, which keep an answer right, or by false ones.
 
-A transformation is a function of a `Subject` and a random generator; it returns an answer, or None where it does not
-apply (a false one: where its answer would be right). Grading the answers is an invariance or a directional test in the
-sense of CheckList (Ribeiro et al. 2020, arXiv:2005.04118).
+A transformation takes a `Subject` and a random generator, and returns an answer; None where the transformation does not
+apply, or where a false one would make a right answer. Grading the answers is an invariance test or a directional test
+in the sense of CheckList (Ribeiro et al. 2020, arXiv:2005.04118).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Wordings(Record):
 
     @property
     def frames(self) -> tuple[str, ...]:
-        """All frames that make one fact false."""
+        """All frames that make the fact in their gap "{}" false."""
         return (*self.facts, *self.marks, *self.restrictions)
 
 
@@ -57,7 +57,7 @@ def wordings() -> dict[Lang, Wordings]:
 
 @dataclass(frozen=True)
 class Subject:
-    """A question, another one without a fact in common to borrow from, and the refusal sentence of its language.
+    """A question, an `other` question to borrow from that shares no fact, and the refusal sentence of the language.
 
     `names` are all names of the rows that the answer is about.
     """
@@ -97,7 +97,7 @@ class Subject:
 
     @property
     def owned(self) -> list[tuple[str, list[str]]] | None:
-        """The names of a comparison with their items, where every fact has the form "Name: items"; else None."""
+        """The names of a comparison with the items of each; None unless every fact has the form "Name: items"."""
         colon, comma = _COLON[self.lang], _COMMA[self.lang]
         pairs = [fact.partition(colon) for fact in self.facts]
         if len(pairs) < 2 or len({name for name, found, _ in pairs if found}) < len(pairs):
@@ -105,15 +105,15 @@ class Subject:
         return [(name, items.split(comma)) for name, _, items in pairs]
 
     def joined(self, facts: Iterable[str]) -> str:
-        """Write `facts` as a reference answer does."""
+        """Return a reference answer with `facts`."""
         return self.separator.join(facts)
 
     def listed(self, items: Iterable[str]) -> str:
-        """Write `items` as those of one name."""
+        """Return `items` as a list after one name."""
         return _COMMA[self.lang].join(items)
 
     def of_owners(self, owned: Iterable[tuple[str, Iterable[str]]]) -> str:
-        """Write names with their items, as a reference answer does."""
+        """Return a reference answer with the names in `owned`, each with its items."""
         return self.joined(f"{name}{_COLON[self.lang]}{self.listed(items)}" for name, items in owned)
 
 
@@ -121,11 +121,11 @@ Transformation = Callable[[Subject, Random], str | None]
 
 
 def parts_of(answer: str) -> frozenset[str]:
-    """Return the smallest parts of an answer, normalised, to compare two answers."""
+    """Return the smallest parts of an answer, normalised so that the parts of two answers can be compared."""
     return frozenset(part.strip(" .。").casefold() for part in _PART.split(answer) if part.strip(" .。"))
 
 
-# Harmless transformations: they say the same as the reference answer in another form.
+# Harmless transformations give the reference answer in another form.
 
 
 def as_it_is(subject: Subject, _: Random) -> str | None:
@@ -134,7 +134,7 @@ def as_it_is(subject: Subject, _: Random) -> str | None:
 
 
 def another_order(subject: Subject, rng: Random) -> str | None:
-    """Shuffle the facts, and the items of each name."""
+    """Shuffle the facts, and the items after each name."""
     if subject.owned:
         owned = [(name, rng.sample(items, len(items))) for name, items in subject.owned]
         return subject.of_owners(rng.sample(owned, len(owned)))
@@ -164,7 +164,7 @@ def capitals(subject: Subject, _: Random) -> str | None:
 
 
 def full_width(subject: Subject, _: Random) -> str | None:
-    """Write Latin letters, digits and signs as wide as Chinese characters."""
+    """Write Latin letters, digits and signs in full width."""
     return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in subject.answer)
 
 

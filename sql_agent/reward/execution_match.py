@@ -1,9 +1,8 @@
 """Compare the result of a statement with that of the gold statement, by the rules of public text-to-SQL evaluators.
 
-The rules are those of test-suite accuracy (Zhong, Yu and Klein 2020, arXiv:2010.02840). Two results are equal if some
-order of the columns makes their rows equal, duplicate rows included. The order of rows counts only if the gold
-statement has an ORDER BY. DISTINCT is removed from both statements. Two empty results are equal, whatever their
-columns.
+The rules are those of test-suite accuracy (Zhong, Yu and Klein 2020, arXiv:2010.02840). Two results are equal if they
+have the same rows once the columns of one result are reordered. Duplicate rows count; the order of rows counts only if
+the gold statement has an ORDER BY. DISTINCT is removed from both statements. Any two empty results are equal.
 """
 
 from __future__ import annotations
@@ -35,15 +34,14 @@ def comparable(sql: str) -> str:
 
 
 def is_ordered(gold_sql: str) -> bool:
-    """Return whether the order of rows counts: whether the gold statement has an ORDER BY anywhere."""
+    """Return whether the gold statement has an ORDER BY anywhere, so that the order of rows counts."""
     return _ORDER_BY.search(gold_sql) is not None
 
 
 def results_match(gold: Sequence[ResultRow], found: Sequence[ResultRow], *, ordered: bool) -> bool:
-    """Return whether two results are equal in some order of the columns of `found`.
+    """Return whether reordering the columns of `found` gives the rows of `gold`; with `ordered`, in the same order.
 
-    Duplicate rows count. With `ordered`, the rows must be in the same order. 1 equals 1.0, NULL equals NULL, and no
-    text equals a number. Numbers are compared without tolerance.
+    1 equals 1.0, NULL equals NULL, and no text equals a number. Numbers are compared without tolerance.
     """
     if len(gold) != len(found):
         return False
@@ -58,17 +56,17 @@ def results_match(gold: Sequence[ResultRow], found: Sequence[ResultRow], *, orde
 
 
 def cell_overlap(gold: Sequence[ResultRow], found: Sequence[ResultRow]) -> float:
-    """Return the F1 score (0.0–1.0) of the cells of two results, wherever the cells are; 0.0 if a result is empty."""
+    """Return the F1 score (0.0–1.0) of the cells of two results, whatever their places; 0.0 if a result is empty."""
     ours, theirs = (Counter(cell for row in rows for cell in row) for rows in (gold, found))
     shared = (ours & theirs).total()
     return 2 * shared / (ours.total() + theirs.total()) if shared else 0.0
 
 
 def _some_order_matches(ours: Sequence[Column], theirs: Sequence[Column]) -> bool:
-    """Return whether some order of the columns `theirs` makes their rows those of `ours`, in any order of the rows.
+    """Return whether reordering the columns `theirs` gives the rows of `ours`, in any order of the rows.
 
-    The search places one column after another. The rows of the placed columns must be equal at each step, which leaves
-    few choices.
+    The search places one column after another. After each step the rows of the placed columns must be equal, which
+    leaves few choices.
     """
     expected = [Counter(zip(*ours[: count + 1], strict=True)) for count in range(len(ours))]
     values = [Counter(column) for column in theirs]
@@ -92,10 +90,10 @@ def _some_order_matches(ours: Sequence[Column], theirs: Sequence[Column]) -> boo
 
 
 def statement_in(text: str) -> str:
-    """Return the statement in a model's reply: the last code fence, else the text from a line with SELECT or WITH on.
+    """Return the SQL in a model's reply: the last code fence, else all from the first line that begins a statement.
 
-    An unclosed fence, of a reply that was cut off, counts too. Without a fence or such a line, all of `text` is
-    returned. Final semicolons are removed.
+    A statement begins with SELECT or WITH. The fence may be unclosed, because a reply can be cut off. Without a fence
+    and without such a line, all of `text` is returned. Final semicolons are removed.
     """
     fenced = [body for body in _FENCED.findall(text) if body.strip()]
     found = fenced[-1] if fenced else text

@@ -34,7 +34,7 @@ def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alon
     """Return the judge that `settings` name; its endpoint comes from environment variables.
 
     `words` are the task's words by language, for the judges "facts" and "llm". The endpoint's rate limits apply to a
-    whole run and are divided among its processes: the runners and, for the judge "ranking", the algorithm. With
+    whole run. The processes of the run share them: the runners and, for the judge "ranking", the algorithm. With
     `alone`, this judge gets the full limits. Raises ConfigError if a setting of the endpoint is missing.
     """
     processes = 1 if alone else settings.runner.n_runners + (settings.judge.name == "ranking")
@@ -44,10 +44,10 @@ def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alon
 def make_judge(
     settings: JudgeSettings, teacher: TeacherSettings, *, words: Mapping[Lang, Words] = _NO_WORDS, processes: int = 1
 ) -> Judge:
-    """Return the judge `settings.name`, with a prefilter before it if a model grades.
+    """Return the judge `settings.name`; a judge that asks a model is behind the prefilter.
 
     Names joined by "+" make a panel. `processes` is the number of processes that share the endpoint's limits. Raises
-    ConfigError on an unknown name or a missing or wrong setting.
+    ConfigError if the name is unknown, or a setting is missing or wrong.
     """
     return _Factory(settings, teacher, words, processes).judge(judge_name(settings, teacher))
 
@@ -85,7 +85,7 @@ class _Factory:
             return RankingJudge(self.client(self._teacher.model), FactsJudge(self._words))
         labels = name.split("+")
         if len(set(labels)) < len(labels):
-            raise ConfigError(f"the panel {name} names a judge twice", hint="name each judge once, models as llm:MODEL")
+            raise ConfigError(f"the panel {name} names a judge twice", hint="name each once, as in llm:A+llm:B")
         members = [(label, self._member(label)) for label in labels]
         judge = members[0][1] if len(members) == 1 else PanelJudge(members)
         return judge if name == "facts" else PrefilteredJudge(judge)  # no model reads what "facts" grades

@@ -53,7 +53,7 @@ def test_what_another_version_wrote_counts_as_none(tmp_path: Path) -> None:
 
 def test_a_ranking_is_measured_by_its_model(tmp_path: Path) -> None:
     judge = make_judge(JudgeSettings(name="ranking"), TeacherSettings(model="m"), words=TASK.words)
-    assert "measure its model as a judge of one answer" in last_evaluation(judge, tmp_path)
+    assert "measure its model on single answers" in last_evaluation(judge, tmp_path)
 
 
 def test_the_judge_that_we_ship_was_evaluated_as_it_is(tmp_path: Path) -> None:

@@ -1,15 +1,15 @@
-"""Decide whether a person would accept an answer, whatever its form.
+"""Decide by rules whether a person would accept an answer, whatever the answer's form.
 
-An answer is correct if
+An answer is correct if the queries read the evidence for it, or searched for what is asked before a refusal, and
 
-    it contains every fact of the reference as whole words, in a clause without negation, after the fact's owner if any
-    the queries read all evidence for these facts
-    it contains no other value of the column asked for, no number of unknown origin, and no wrong item of a list
-    for a yes-no question, it begins with the right one of the two and does not contain the other
-    for a count, its only number is the right one, without words such as "about"
-    for a refusal, it contains a negation, but no value and no number
+    if the reference has facts: the answer contains every fact as whole words, in a clause without negation, and behind
+        the fact's owner, if any; it contains no other value of the column asked for, no number of unknown origin, and
+        no wrong item of a list
+    if the reference is yes or no: the answer begins with that word and does not contain the other word
+    if the reference is a number: the answer contains this number, no other number, and no word such as "about"
+    if the reference is a refusal: the answer contains a negation, but no value and no number
 
-The judge "facts" rewards only a form that can be verified. This decision is reported as a metric and never rewarded.
+The decision is a metric and earns nothing: the judge "facts" rewards only a form that can be verified.
 """
 
 from __future__ import annotations
@@ -32,20 +32,18 @@ _CLAUSE = re.compile(r"[.;:。；：！？!?\n]|[,，](?=\s|[㐀-鿿])|\bbut\b|�
 _NEGATIVE = re.compile(
     r"\b(?:no|not|none|nothing|never|without|neither|nor|except|cannot|unable|unknown)\b|n't|没|无|未|不|非|除"
 )
-_SHORTEST = 3  # characters of a value; a shorter one may be a part of other words
+_SHORTEST = 3  # characters of a value; a shorter value may be a part of other words
 
 
 def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
-    """Return whether a person would accept the answer of `case`, whose cells are `cells`.
+    """Return whether the answer of `case` is correct; `cells` are the cells that the queries of `case` returned.
 
-    Raises JudgeError as `reference_facts` does.
+    Raises JudgeError if the reference has no facts.
     """
     question, text = case.question, _LIST_NUMBER.sub(" ", normalise(case.answer))
     if reader.is_refusal(question.answer):
-        is_negative = _NEGATIVE.search(text) is not None
-        return (
-            has_looked(case) and is_negative and not _said_numbers(case, reader) and not _others(case, text, (), reader)
-        )
+        denies = has_looked(case) and _NEGATIVE.search(text) is not None
+        return denies and not _said_numbers(case, text, reader) and not _others(case, text, (), reader)
     conclusion = reader.number_or_yes_no(question.answer, question.question)
     if conclusion is not None and conclusion.isalpha():
         opposite = next(word for word in reader.words.yes_no if word != conclusion)
@@ -53,7 +51,7 @@ def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
         return reader.begins_with(text) == conclusion and not is_both and cells.support(conclusion)
     if conclusion is not None:
         is_exact = _INEXACT.search(text) is None
-        return is_exact and _said_numbers(case, reader) == {conclusion} and cells.support(conclusion)
+        return is_exact and _said_numbers(case, text, reader) == {conclusion} and cells.support(conclusion)
     facts = reference_facts(question, reader)
     may_deny = _NEGATIVE.search(normalise(question.question)) is not None
     given = [fact for fact in facts if _mentions(text, fact, facts, reader, may_deny=may_deny)]
@@ -64,9 +62,9 @@ def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
 
 
 def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool) -> bool:
-    """Return whether `text` contains all items of `fact`; of a fact with an owner, in the owner's part of the text.
+    """Return whether `text` contains all items of `fact`; if the fact has an owner, in the owner's part of `text`.
 
-    An item in a clause with a negation does not count, unless `may_deny`: the question itself has a negation.
+    An item in a clause with a negation counts only with `may_deny`, because the question has a negation itself.
     """
     if fact.owner:
         text = _part_of(text, fact.owner, {other.owner for other in facts} - {fact.owner})
@@ -97,9 +95,9 @@ def _whole(item: str) -> re.Pattern[str]:
     return re.compile(f"{before}{re.escape(item)}{after}")
 
 
-def _said_numbers(case: JudgeCase, reader: Reader) -> set[str]:
-    """Return the numbers in the answer, as digits, that are not in the question."""
-    asked, text = normalise(case.question.question), _LIST_NUMBER.sub(" ", normalise(case.answer))
+def _said_numbers(case: JudgeCase, text: str, reader: Reader) -> set[str]:
+    """Return the numbers in the answer, as digits, that are not in the question; `text` is the normalised answer."""
+    asked = normalise(case.question.question)
     whole = reader.number_or_yes_no(case.answer, case.question.question)
     if whole is not None and not whole.isalpha():
         return {whole}
@@ -110,7 +108,10 @@ def _said_numbers(case: JudgeCase, reader: Reader) -> set[str]:
 
 
 def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -> list[str]:
-    """Return what contradicts the reference: other values, numbers of unknown origin, other items of a list."""
+    """Return the parts of the answer that are not in the reference: other values, numbers and items of a list.
+
+    `text` is the normalised answer, `facts` are the facts of the reference.
+    """
     question = case.question
     right = [form for fact in facts for item in fact.items for form in reader.forms(item)]
     names = [normalise(name) for of_row in case.row_names for name in of_row]

@@ -16,9 +16,9 @@ FULL_REWARD = RULE_REWARD + 1.0  # of a right answer after a query that returned
 class JudgeCase(Record):
     """The input of a judge: the question with its reference, the agent's final answer, and its queries in order.
 
-    `evidence_read` are the items of the question's evidence that the queries read (see database/provenance.py); None if
-    unknown. `row_names` has for each item of the evidence a tuple with all names of its row; empty if the names were
-    not looked up.
+    `evidence_read` is the part of the question's evidence that the queries read (see database/provenance.py); None if
+    unknown. `row_names` has a tuple for each item of the evidence, with all names of the item's row; it is empty if the
+    names were not looked up.
     """
 
     question: Question
@@ -29,10 +29,10 @@ class JudgeCase(Record):
 
 
 class Verdict(Record):
-    """A judge's score, the criteria behind it, the reason in one sentence, and the tokens and cost spent.
+    """A judge's score of an answer, the criteria and the reason for the score, and the cost of grading.
 
-    The score is in 0.0–1.0, or below 0.0 (to -1.0) in a task in which a wrong answer is worse than none. A criterion is
-    in 0.0–1.0. A criterion that only subtracts points, such as safety, is in -1.0–0.0.
+    The score is in 0.0–1.0; down to -1.0 in a task in which a wrong answer is worse than no answer. A criterion is in
+    0.0–1.0; in -1.0–0.0 if it only subtracts points, as safety does.
     """
 
     score: float = Field(ge=-1.0, le=1.0)
@@ -47,7 +47,7 @@ class Judge(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in records, metrics and messages."""
+        """The judge's name in records, metrics and messages."""
         ...
 
     @property

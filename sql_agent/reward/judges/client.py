@@ -71,25 +71,25 @@ class JudgeClient:
         self._limiter = EndpointLimiter(limits)
         self._timeout_s = timeout_s
         self._max_tokens = max_tokens
-        self._sends_schema = True  # until the endpoint refuses one
+        self._sends_schema = True  # until the endpoint refuses a schema
         self._has_answered = False
         self._outage = Outage(f"The endpoint of the judge {model!r}", logger.warning)
 
     @property
     def identity(self) -> str:
-        """All that decides a reply except the prompt: model, endpoint, form of replies, and limit of tokens."""
+        """Return what determines a reply besides the prompt: model, endpoint, response format and token limit."""
         return f"{self.model}@{(self._base_url or '').rstrip('/')}:json_schema:{self._max_tokens}"
 
     async def ask(
         self, prompt: str, form: type[Form], *, repair: str, accepts: Callable[[Form], bool] = lambda _: True
     ) -> tuple[Form, Usage]:
-        """Return the first usable reply as an object of `form`, and the usage of all requests.
+        """Return the first usable reply, parsed by the pydantic model `form`, and the usage of all requests.
 
         A reply is usable if it contains an object of `form` for which `accepts` returns true. After an unusable reply,
-        the next request shows that reply and the text `repair` to the model. After a reply that was cut off, the limit
-        of tokens is doubled, at most twice. Raises JudgeRefusedError if the model refuses to grade, JudgeCutOffError if
-        the reply is still cut off, and JudgeError after the last attempt or an error that a retry cannot mend. Each
-        error has the usage of all requests.
+        the next request repeats that reply and adds the text `repair`. After a reply that was cut off, the token limit
+        is doubled, at most twice. Raises JudgeRefusedError if the model refuses to grade, JudgeCutOffError if the reply
+        is still cut off, and JudgeError after the last attempt or an error that a retry cannot mend. Each error has the
+        usage of all requests.
         """
         messages = [{"role": "user", "content": prompt}]
         max_tokens, cut_off_at, usage = self._max_tokens, 0, Usage()
@@ -110,7 +110,7 @@ class JudgeClient:
                 raise RetryableError("the reply was cut off", wait_s=0.0)
             parsed = parse_reply(text, form)
             if parsed is None or not accepts(parsed):
-                # All replies so far: with the last one alone, two equal replies would make two equal requests.
+                # All replies so far: with only the last reply, two equal replies would lead to two equal requests.
                 shown = {"role": "assistant", "content": text or "(nothing)"}
                 messages = [*messages, shown, {"role": "user", "content": repair}]
                 raise RetryableError(f"no usable reply, the last one is {text[:80]!r}", wait_s=0.0)
@@ -185,10 +185,10 @@ class JudgeClient:
 
 
 def parse_reply(text: str, form: type[Form]) -> Form | None:
-    """Return the JSON object of `form` in a reply, among thoughts, notes or code fences; None without one.
+    """Return the JSON object in a reply that the pydantic model `form` accepts; None if there is no such object.
 
-    Also None if a reply has two different objects of `form`: one of them may be quoted from the graded answer, and
-    neither the first nor the last is safe to use.
+    Thoughts, notes and code fences around the object are ignored. Also None if the reply has two different objects:
+    one may be quoted from the graded answer, so neither the first nor the last object is safe to use.
     """
     found: list[Form] = []
     for value in _objects(text.rpartition("</think>")[2]):
@@ -230,7 +230,7 @@ def _status(error: OpenAIError) -> int | None:
 
 
 def _is_unreachable(error: BaseException | None) -> bool:
-    """Return whether the connection failed or broke, by the causes of `error`: litellm reports a status 500."""
+    """Return whether a failed or broken connection caused `error`, to which litellm gives the status 500."""
     causes: list[BaseException] = []
     while error is not None and error not in causes:
         causes.append(error)
@@ -241,13 +241,13 @@ def _is_unreachable(error: BaseException | None) -> bool:
 
 
 def _requested_wait(error: OpenAIError) -> float | None:
-    """Return the seconds in a Retry-After header; None without the header, or if it is a date."""
+    """Return the seconds in the Retry-After header; None if the header is missing or is a date."""
     seconds = str((getattr(error, "litellm_response_headers", None) or {}).get("retry-after", ""))
     return float(seconds) if seconds.isdecimal() else None
 
 
 def _first_choice(response: Any) -> tuple[str, str, str]:
-    """Return text, finish reason and refusal of the first choice; without choices an empty text, which is unusable."""
+    """Return text, finish reason and refusal of the first choice; without a choice, three empty texts."""
     if not response.choices:
         return "", "", ""
     choice = response.choices[0]

@@ -29,7 +29,7 @@ class CallLimits(NamedTuple):
 
 
 class _Pace:
-    """Spaces requests or tokens evenly. A token bucket would let twice the rate through in its first minute."""
+    """Spaces requests or tokens evenly. A token bucket would let through twice the rate in the first minute."""
 
     def __init__(self, per_minute: float | None) -> None:
         self._seconds_per_unit = 60.0 / per_minute if per_minute else 0.0
@@ -60,7 +60,7 @@ class EndpointLimiter:
 
     @asynccontextmanager
     async def call(self, estimated_tokens: int) -> AsyncIterator[None]:
-        """Wait until the limits allow a call, which counts as running until the context is left."""
+        """Wait until the limits allow a call. The call counts as running until the context is left."""
         loop = asyncio.get_running_loop()
         if loop not in self._slots:
             self._slots[loop] = asyncio.Semaphore(self._concurrency)
@@ -77,7 +77,7 @@ class EndpointLimiter:
 class RetryableError(Exception):
     """A request failed and a retry may succeed: the endpoint was busy, failed, was slow, or sent an unusable reply.
 
-    `wait_s` is the wait before the retry in seconds, such as the endpoint's Retry-After. None means a random wait that
+    `wait_s` is the wait before the retry in seconds, as from the header Retry-After. None means a random wait that
     grows with the number of attempts.
     """
 
@@ -91,7 +91,7 @@ class OutageError(RetryableError):
 
 
 async def retry(once: Callable[[], Awaitable[T]]) -> T:
-    """Call `once`, up to `ATTEMPTS` times while it raises RetryableError, and return its result.
+    """Return the result of `once`, which is called again after a RetryableError, up to `ATTEMPTS` times.
 
     An OutageError is retried for `OUTAGE_S` seconds, whatever the number of attempts. Raises the last RetryableError.
     Any other exception is raised at once.

@@ -1,9 +1,10 @@
-"""Grade an answer by rules: it must be the reference's facts and nothing else, a number, yes or no, or a refusal.
+"""Grade an answer by rules: facts of the reference earn points, and all other items of the answer cost points.
 
     score = (facts that were given and read + 0.05 x facts that were given but not read) / facts of the reference
-            x 0.05 for each other item that is in a row; 0 if an item is in no row
+            x 0.05 for each other item that is in a row; 0 if another item is in no row
 
-A fact is given if whole items of the answer equal it (`items.py` defines equal). docs/judge.md lists all rules.
+A fact is given if items of the answer, normalised as in `items.py`, equal the items of the fact. A number, yes or no
+counts as one fact. A refusal earns 1 or 0. docs/judge.md lists all rules.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class FactsJudge:
         return f"facts/{_VERSION}:{self._digest}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade `case`. The criterion "correct" is 1.0 if a person would accept the answer, else 0.0.
+        """Grade `case`. The criterion "correct" is 1.0 if the rules in acceptance.py accept the answer, else 0.0.
 
         Raises JudgeError if the reference is prose without evidence, or has no fact.
         """
@@ -63,7 +64,7 @@ def _grade(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
 
 
 def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
-    """Grade an answer by the facts of the reference. If `enough` of the facts suffice, read facts count first."""
+    """Grade an answer by the facts of the reference. If more than `enough` facts are given, read ones count first."""
     question = case.question
     facts = reference_facts(question, reader)
     left = _owned_items(case, facts, reader, cells)
@@ -92,9 +93,9 @@ def _same(items: list[tuple[str, str]], wanted: list[tuple[str, str]], *, ordere
 
 
 def _owned_items(case: JudgeCase, facts: Sequence[Fact], reader: Reader, cells: Cells) -> list[tuple[str, str]]:
-    """Return the answer's items, each with its owner: the last owner of `facts` that the answer names before the item.
+    """Return the answer's items, each after its owner: the last owner of `facts` that the answer names before the item.
 
-    If the facts have no owner, the answer may put the row's name before the items ("Name: item"); the name is removed.
+    If the facts have no owner, the owner is "", and a row's name before the items ("Name: item") is removed.
     """
     owners, wanted = {fact.owner for fact in facts} - {""}, {item for fact in facts for item in fact.items}
     prose = is_prose(case.question.answer, case.question.lang)

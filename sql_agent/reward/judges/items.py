@@ -64,8 +64,8 @@ class Reader:
     def number_or_yes_no(self, text: str, question: str) -> str | None:
         """Return `text` as a number in digits, or as yes or no; None if `text` is anything else.
 
-        Also None for a number of other things than `question` asks for. Such an answer follows from the rows, so no
-        cell needs to contain it.
+        Also None if `text` counts other things than `question` asks for. A number, yes or no follows from the rows, so
+        no cell needs to contain it.
         """
         items = self.items(text)
         if len(items) != 1:
@@ -94,7 +94,7 @@ class Reader:
         return [item, *(other for other, first in self._same.items() if first == item and other != item)]
 
     def begins_with(self, text: str) -> str | None:
-        """Return the yes or no with which the normalised `text` begins; None for another text."""
+        """Return the yes or no with which the normalised `text` begins; None if it begins with neither."""
         forms = ((form, answer) for answer in self.words.yes_no for form in self.forms(answer))
         for form, answer in sorted(forms, key=lambda pair: -len(pair[0])):
             if re.match(rf"{re.escape(form)}(?![a-z])", text):
@@ -129,7 +129,8 @@ def normalise(text: str) -> str:
 def split(text: str) -> list[str]:
     """Return the normalised items of `text`, split at line ends, ";", ",", "、", "&" and the word "and"."""
     parts = [part for line in _plain_lines(text) for part in _SEPARATOR.split(line)]
-    # List numbers are removed first, because "1、" is no item; the space before a unit last, because of "T4 and …".
+    # List numbers are removed first, because "1、" is no item. The space before a unit is removed last, by `_compact`,
+    # because "T4 and T3" would become "T4and T3".
     return _bare([item for part in _without_numbering(parts) for item in part.split("、")])
 
 

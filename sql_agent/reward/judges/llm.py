@@ -84,7 +84,7 @@ class Rubric(Record):
         return self
 
     def score(self, levels: Mapping[str, str]) -> tuple[float, dict[str, float]]:
-        """Return the score (0.0–1.0) and the value of each criterion; `levels` maps criteria to names of levels.
+        """Return the score (0.0–1.0) and the value of each criterion; `levels` maps criteria to level names.
 
         The score is the sum of weight x value over all criteria, divided by the weights of the criteria that can give
         points. It is at most the value of any criterion with `cap`, and clipped to 0.0–1.0.

@@ -49,9 +49,9 @@ def prompt_text(name: str, lang: Lang) -> str:
     return files("sql_agent.reward.judges").joinpath("prompts", f"{name}.{lang}.txt").read_text(encoding="utf-8")
 
 
-def json_string(text: str) -> str:
-    """Return `text` as a JSON string on one line."""
-    return json.dumps(text, ensure_ascii=False)
+def json_string(value: object) -> str:
+    """Return `value`, such as a text, as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def reference_text(question: Question) -> str:
@@ -72,7 +72,7 @@ def plain_text(text: str) -> str:
 
 
 def quotes_of(question: Question) -> tuple[str, ...]:
-    """Return the texts in rows that support the answer: the evidence's quotes, else the reference's facts."""
+    """Return the texts to look for in rows: the quotes of the evidence, else the facts of the reference."""
     quotes = [item.quote for item in question.evidence] or _FACT_END.split(question.answer)
     return tuple(quote.strip() for quote in quotes if quote.strip())
 
@@ -89,7 +89,7 @@ def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: i
         return "(no query ran)"
     lines = []
     for call in ran:
-        lines += [_head(call), *map(_json, call.answer.records)]
+        lines += [_head(call), *map(json_string, call.answer.records)]
         if not call.answer.records:
             lines.append(_NO_ROWS)
     whole = "\n".join(lines)
@@ -136,7 +136,7 @@ def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) 
 def _head(call: QueryCall) -> str:
     """Return the statement, on one line and without comments, and the columns of its result, as JSON."""
     without = _COMMENT_OR_QUOTED.sub(lambda m: " " if m.group().startswith(("--", "/*")) else m.group(), call.sql)
-    return _json({"sql": " ".join(without.split()), "columns": call.answer.columns})
+    return json_string({"sql": " ".join(without.split()), "columns": call.answer.columns})
 
 
 def _has_quote(record: Sequence[Cell], quotes: Sequence[str]) -> bool:
@@ -145,8 +145,8 @@ def _has_quote(record: Sequence[Cell], quotes: Sequence[str]) -> bool:
 
 def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) -> str:
     """Return the row as JSON of at most `max_chars`. Cells with quotes are kept; other cells share what is left."""
-    if len(_json(record)) <= max_chars:
-        return _json(record)
+    if len(whole := json_string(record)) <= max_chars:
+        return whole
     cells = [_around(cell, quotes) if isinstance(cell, str) else cell for cell in record]
     with_quotes = [_has_quote([cell], quotes) for cell in record]
     used = sum(len(str(cell)) for cell, quoted in zip(cells, with_quotes, strict=True) if quoted)
@@ -155,11 +155,11 @@ def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) ->
         _cut(cell, part) if isinstance(cell, str) and not quoted else cell
         for cell, quoted in zip(cells, with_quotes, strict=True)
     ]
-    return _cut(_json(shown), max_chars)
+    return _cut(json_string(shown), max_chars)
 
 
 def _around(cell: str, quotes: Sequence[str]) -> str:
-    """Return the text around the quotes in `cell`, or all of a cell without quotes."""
+    """Return the quotes in `cell` with the text around them; all of a cell without quotes."""
     found = sorted((cell.index(quote), cell.index(quote) + len(quote)) for quote in quotes if quote in cell)
     if not found:
         return cell
@@ -182,7 +182,3 @@ def _cut(text: str, max_chars: int) -> str:
 
 def _gap(chars: int) -> str:
     return f"…[{chars} cut]…" if chars else ""
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -33,6 +33,7 @@ _MAX_ROWS_CHARS = 800  # of each answer; eight of them share one prompt
 _REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
 
 
+# The JSON schemas of these two, docstrings included, are part of the requests.
 class RankedAnswer(BaseModel):
     """What the model says of one answer."""
 
@@ -71,9 +72,9 @@ class RankingJudge:
     async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
         """Return verdicts on the answers to one question, relative to each other; `own` are the verdicts of `grade`.
 
-        Answers that the prefilter stops are not ranked and keep their own score. Equal answers with equal rows are
-        ranked once and get the same score. If fewer than two different answers are left, each keeps its own score. The
-        first verdict has the usage of the request, without that of `own`. Raises JudgeError.
+        An answer that the prefilter stops is not ranked and keeps its score in `own`. Equal answers with equal rows are
+        ranked once and get the same score. With fewer than two different answers, all keep their scores in `own`. The
+        first verdict has the usage of the ranking request, the others have none. Raises JudgeError.
         """
         shown = _different([c for c in cases if prefilter(c) is None])
         ranked_answers, usage = (await self._ask(shown)) if len(shown) > 1 else ({}, Usage())

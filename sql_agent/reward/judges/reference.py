@@ -1,4 +1,4 @@
-"""Parse a reference answer into facts, and check which of them the queries of a case searched for and read."""
+"""Parse a reference answer into facts, and check whether the queries of a case searched for them and read them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Fact:
 
 
 def reference_facts(question: Question, reader: Reader) -> list[Fact]:
-    """Return the facts of a question's reference. Raises JudgeError if there is none.
+    """Return the facts of a question's reference. Raises JudgeError if there is no fact.
 
     If the reference is prose, the facts are the sentences in the quotes of its evidence. If all facts have the form
     "Name: items" with different names, each item becomes a fact whose owner is the name; with `question.enough`, all
@@ -40,10 +40,11 @@ def reference_facts(question: Question, reader: Reader) -> list[Fact]:
     if is_prose(question.answer, question.lang):
         quoted = dict.fromkeys(text for evidence in question.evidence for text in sentences(evidence.quote))
         facts = [Fact((text,)) for text in quoted]
-        hint = "use judge.name=llm or reward-model, or make facts of it with `sql-agent data facts FILE`"
         if not facts:
-            problem = "is prose without evidence, which 'facts' cannot grade"
-            raise JudgeError(f"the reference of question {question.id!r} {problem}", hint=hint)
+            raise JudgeError(
+                f"the reference of question {question.id!r} is prose without evidence, which 'facts' cannot grade",
+                hint="use judge.name=llm or reward-model, or replace the prose with `sql-agent data facts FILE`",
+            )
         return facts
     texts = facts_of(unicodedata.normalize("NFKC", question.answer))
     owned = [text.partition(":") for text in texts]
@@ -57,19 +58,22 @@ def reference_facts(question: Question, reader: Reader) -> list[Fact]:
     if not facts:
         raise JudgeError(
             f"question {question.id!r} has no reference facts: {question.answer!r}",
-            hint="give it an answer of words or numbers, parted by '; '",
+            hint="write a reference of words or numbers, separated by '; '",
         )
     return facts
 
 
 def has_looked(case: JudgeCase) -> bool:
-    """Return whether a query searched for a text in the gold SQL's conditions or, without any, in the question."""
+    """Return whether a query searched for a text of the gold SQL's searches or, without gold SQL, of the question.
+
+    If the gold SQL searches for no text ("which one costs least?"), each successful query counts.
+    """
     gold = {normalise(text) for sql in case.question.statements for text in searched_texts(sql)}
     asked = normalise(case.question.question)
     for call in case.calls:
         if call.answer.status != "ok":
             continue
-        if case.question.statements and not gold:  # no text to search, as for "which one costs least?"
+        if case.question.statements and not gold:
             return True
         texts = (normalise(text) for text in searched_texts(call.sql))
         if any(
@@ -102,11 +106,11 @@ class Cells:
         self._question = normalise(case.question.question)
 
     def contain(self, item: str) -> bool:
-        """Return whether a cell contains `item`, or two cells of a row contain an item "Name: text"."""
+        """Return whether a cell contains `item`. The parts of an item "Name: text" may be in two cells of one row."""
         return item in self._items or any(item in cell for cell in self._cells) or self._in_one_row(item)
 
     def show(self, item: str) -> bool:
-        """Return whether evidence that quotes `item` was read; without known evidence, whether a cell has `item`."""
+        """Return whether evidence that quotes `item` was read; without known evidence, `contain(item)`."""
         if not self._evidence:
             return self.contain(item)
         quoting = [e for e, quote in zip(self._evidence, self._quotes, strict=True) if item in quote] or self._evidence
@@ -124,7 +128,7 @@ class Cells:
         return conclusion in self._cells | {str(count)} or (conclusion.isalpha() and count > 0)
 
     def name(self, name: str, text: str) -> bool:
-        """Return whether `name` names the evidence's row that quotes `text`, or any of its rows if none quotes `text`.
+        """Return whether `name` is a name of the row whose evidence quotes `text`, else of any row of the evidence.
 
         Without evidence, `name` must be in the question, and in one row with `text`.
         """
@@ -142,7 +146,7 @@ class Cells:
         return text != "" and any(text in cell for record in beside for cell in record)
 
     def owner(self, name: str, owners: set[str]) -> str:
-        """Return the one of `owners` that names the same row as `name`; "" if there is none."""
+        """Return the name in `owners` that names the same row as `name`; "" if no owner does."""
         rows = (names for names in self._names if name in names)
         return name if name in owners else next((owner for names in rows for owner in names & owners), "")
 

@@ -10,7 +10,7 @@ from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.endpoint import RETRIED_STATUS, CallLimits, EndpointLimiter, RetryableError, retry
 from sql_agent.schemas import Usage
 
-_ADDRESS = "write it as http://HOST:PORT/PATH"
+_ADDRESS = "write REWARD_MODEL_URL as http://HOST:PORT/PATH"
 
 
 class _Reply(BaseModel):
@@ -20,8 +20,8 @@ class _Reply(BaseModel):
 class RewardModelJudge:
     """The judge "reward-model". The model gets the question and the answer, but neither the reference nor the rows.
 
-    The ends of the model's `scale` are mapped to 0.0 and 1.0. A score outside of the scale is an error, because
-    clipping would hide a wrong scale.
+    The ends of `scale`, the range of the model's scores, are mapped to 0.0 and 1.0. A score outside of `scale` is an
+    error, because clipping would hide a wrong scale.
     """
 
     name = "reward-model"
@@ -76,7 +76,7 @@ class RewardModelJudge:
 
 
 def _without_secrets(url: str) -> str:
-    """Return `url` without user, password and query, because a secret in it would be written to records and reports.
+    """Return `url` without user, password and query: a secret in them would be written to records and reports.
 
     Raises ConfigError if `url` is not the URL of a server.
     """

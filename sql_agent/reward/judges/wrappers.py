@@ -1,4 +1,4 @@
-"""Wrap judges: average several, cache verdicts, or score an answer 0 without asking (`prefilter`)."""
+"""Wrap judges: average the scores of several, cache verdicts, or score an answer 0 without a judge (`prefilter`)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PanelJudge:
         return "panel/1:mean:" + "+".join(judge.identity for _, judge in self._members)
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case. Raises the JudgeError of a failed member: a mean without it would be another judge's."""
+        """Grade one case. Raises JudgeError if a member fails, because a mean of the others would be another judge."""
         verdicts = await asyncio.gather(*(judge.grade(case) for _, judge in self._members))
         scores = [verdict.score for verdict in verdicts]
         criteria = {"disagreement": max(scores) - min(scores)}
@@ -71,9 +71,9 @@ class PanelJudge:
 class CachedJudge(JudgeWrapper):
     """A judge with a cache of verdicts in `folder`, shared with other processes and later runs. Errors are not cached.
 
-    Of equal cases that are graded at the same time, such as equal answers in a group, one is graded, and the others get
-    its verdict from the cache. The key is the judge's identity and all that a judge may see of the case: question,
-    reference, type, evidence, answer, statements and rows.
+    Equal cases that arrive at the same time, such as equal answers in a group, are graded once. The key of a verdict is
+    the judge's identity and all that a judge may see of the case: question, reference, type, evidence, answer,
+    statements and rows.
     """
 
     def __init__(self, judge: Judge, folder: Path) -> None:
@@ -106,6 +106,7 @@ class CachedJudge(JudgeWrapper):
 
 
 _MAX_CHARS = 2000  # of an answer
+# JSON, a tuple of rows, a tool call, or SQL.
 _RAW = re.compile(
     r'^\s*(?:[\[{]\s*[\[{(\'"\d]|\(\s*(?:[\[{(\'"]|\d+\s*,))|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',
     re.IGNORECASE | re.DOTALL,
@@ -130,25 +131,22 @@ _TO_THE_JUDGE = re.compile(
 
 def prefilter(case: JudgeCase) -> str | None:
     """Return why `case` scores 0 without a judge; None if a judge has to grade it."""
-    answer = case.answer
+    answer, question = case.answer, case.question
+    # A user's own question, which has none of the three, may be answered without a query.
+    needs_query = question.sql is not None or question.task_type is not None or bool(question.evidence)
     queried = any(call.answer.status == "ok" for call in case.calls)
     stops = (
         ("empty answer", not answer.strip()),
         ("no word and no number in the answer", not re.search(r"\w", answer)),
         (f"more than {_MAX_CHARS} characters", len(answer) > _MAX_CHARS),
-        ("raw data or SQL instead of an answer", is_raw(answer)),
-        ("no successful query", _needs_a_query(case) and not queried),
-        ("speaks to the judge", addresses_the_judge(case)),
+        ("raw data or SQL instead of an answer", _RAW.search(answer)),
+        ("no successful query", needs_query and not queried),
+        ("speaks to the judge", _addresses_the_judge(case)),
     )
     return next((reason for reason, stopped in stops if stopped), None)
 
 
-def is_raw(answer: str) -> bool:
-    """Return whether the answer is JSON, a tuple of rows, a tool call or SQL."""
-    return _RAW.search(answer) is not None
-
-
-def addresses_the_judge(case: JudgeCase) -> bool:
+def _addresses_the_judge(case: JudgeCase) -> bool:
     """Return whether the answer addresses its grader, in words that are in neither question, reference nor rows."""
     sources = [case.question.question, case.question.answer]
     sources += [str(cell) for call in case.calls for row in call.answer.records for cell in row]
@@ -157,25 +155,15 @@ def addresses_the_judge(case: JudgeCase) -> bool:
 
 
 def _without_markdown(text: str) -> str:
-    """Return `text` in NFKC, lower case, and without Markdown, so that headers and bullets do not count."""
+    """Return `text` in NFKC and lower case, without Markdown."""
     return _MARKDOWN.sub(" ", unicodedata.normalize("NFKC", _LIST_NUMBERS.sub("; ", text)).casefold())
 
 
-def _needs_a_query(case: JudgeCase) -> bool:
-    """Return whether an answer without a query scores 0.
-
-    Generated questions always need a query. A user's own question needs one only if it has SQL, evidence or a task
-    type.
-    """
-    question = case.question
-    return question.sql is not None or question.task_type is not None or bool(question.evidence)
-
-
 class PrefilteredJudge(JudgeWrapper):
-    """A judge behind the prefilter: an answer that the prefilter stops scores 0 without a call."""
+    """A judge that grades only the answers that the prefilter lets through; all others score 0."""
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Return the judge's verdict, or 0 with the reason if the prefilter stops the answer. Raises JudgeError."""
+        """Return the judge's verdict; the score 0 with the reason if the prefilter stops the answer."""
         stopped = prefilter(case)
         if stopped is None:
             verdict = await self._judge.grade(case)
