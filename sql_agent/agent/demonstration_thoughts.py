@@ -22,7 +22,7 @@ _Column = tuple[str, str]  # table and column
 
 @dataclass(frozen=True)
 class _Sentences:
-    """Parts of thoughts in one language; `label` is how a label is written in `about`, `joint` joins labels."""
+    """Parts of thoughts in one language. `label` is the format of a label in `about`; `joint` joins labels."""
 
     look_up: str
     about: str
@@ -62,20 +62,18 @@ _SENTENCES: Mapping[Lang, _Sentences] = {
 
 
 def answer_thought(lang: Lang) -> str:
-    """Return the thought before an answer."""
     return _SENTENCES[lang].answer
 
 
 def refusal_thought(lang: Lang) -> str:
-    """Return the thought before a refusal without a query."""
     return _SENTENCES[lang].refuse
 
 
 def query_thoughts(statements: Sequence[str], lang: Lang, task: Task, database: Database) -> Iterator[str]:
     """Yield the thought before each of `statements`, which are run one after the other.
 
-    A thought names what the question is about, by the task's labels, and the columns that the statement reads for it;
-    then the columns of the statements that follow. Columns with the names of rows are not named.
+    A thought has the columns that the statement reads, with the task's labels of these columns, then the columns of the
+    later statements. Columns of row names are left out.
     """
     sentences = _SENTENCES[lang]
     read = [_columns_read(sql, task, database) for sql in statements]
@@ -102,7 +100,7 @@ def _label(column: _Column, lang: Lang, task: Task) -> str:
 
 
 def _columns_read(sql: str, task: Task, database: Database) -> list[_Column]:
-    """Return the columns that `sql` reads besides names and row keys; [] for more than three, or unreadable SQL."""
+    """Return the columns that `sql` reads, except row names and row keys; [] for more than three or unreadable SQL."""
     schema = database.schema
     try:
         tree = parse(sql, database.dialect)

@@ -29,7 +29,7 @@ _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-
 class DemonstratedTurn:
     """One turn of the model, and the message that follows the turn.
 
-    `text` is the model's reply, or the SQL statement of a tool call if `is_call`. `reaction` is the tool's result after
+    `text` is the model's reply, or if `is_call` the SQL statement of a tool call. `reaction` is the tool's result after
     a call, else the next user message; "" after the last turn. If `is_trained` is False, the turn is only context.
     `thought` is the text that a thinking model writes before the reply.
     """
@@ -43,7 +43,7 @@ class DemonstratedTurn:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """An example conversation: system prompt, first user message, whether the model is offered the tool, and turns."""
+    """An example conversation. `opening` is the first user message; `has_tool` is whether the model has the tool."""
 
     system: str
     opening: str
@@ -55,9 +55,9 @@ Demonstrate = Callable[[int, Question, Task, Database, Settings], Demonstration]
 
 
 def demonstrate(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Return a demonstration of the workflow of `settings` for a question with gold SQL, or of abstaining without SQL.
+    """Return a demonstration of the workflow of `settings`; of abstaining if the question has no gold SQL.
 
-    `number` is the index of the demonstration, which selects the role and the mistake.
+    `number`, the index of the demonstration, selects the role and the mistake.
     """
     show = _DEMONSTRATE[settings.agent.workflow] if question.statements else _abstaining
     return show(number, question, task, database, settings)
@@ -67,8 +67,8 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
     """Return a tool call for each gold statement, sometimes with a mistake before or after, and then the answer.
 
     The model is not trained on a statement that fails, that repeats another statement, or that finds nothing while a
-    later statement finds something. The model thus learns to recover from a failed search, not to make one. If no
-    statement finds anything, the model is trained on all of them.
+    later statement finds something, so that the model learns to recover from a failed search, not to search in vain.
+    If no statement finds anything, the model is trained on all statements.
     """
     answers = [database.query(sql) for sql in question.statements]
     is_found = list(map(_finds_something, answers))
@@ -91,8 +91,6 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
 
 @dataclass(frozen=True)
 class _Query:
-    """A statement, its result, and whether the model is trained to write it."""
-
     sql: str
     answer: QueryAnswer
     is_trained: bool
@@ -107,19 +105,17 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 
 
 def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries`, after a failing copy of the first statement with a mistake if a mistake makes it fail."""
+    """Return `queries` after a failing copy of the first statement; without a copy if no mistake makes one fail."""
     failing = _failing(queries[0].sql, database, number)
     return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
 
 
 def _repeated(queries: Sequence[_Query], _database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` with one query repeated once."""
     place = number % len(queries)
     return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
 
 
 def _repeated_to_the_end(queries: Sequence[_Query], _database: Database, max_calls: int, _number: int) -> list[_Query]:
-    """Return `queries` with the last query repeated until `max_calls` queries are made."""
     return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
 
 
@@ -132,7 +128,7 @@ def _check_rewrite(
 ) -> Demonstration:
     """Return a conversation of the role `write`, sometimes with a rewrite, or of the role `answer`.
 
-    A rewrite corrects a failing statement, or the question's earlier statements if none of them finds anything.
+    A rewrite corrects a failing statement, or the question's earlier statements if all of these find nothing.
     """
     lang, gold = question.lang, question.statements[-1]
     system, asked = task.describe(lang, database, settings), task.question_text(question, database)
@@ -156,7 +152,7 @@ def _check_rewrite(
 
 
 def _abstaining(_number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Return a conversation in which the model replies with the refusal at once."""
+    """Return a conversation in which the model refuses to answer, without a query."""
     lang, asked = question.lang, task.question_text(question, database)
     reply = DemonstratedTurn(question.answer, thought=refusal_thought(lang))
     if settings.agent.workflow == "react":
@@ -169,7 +165,7 @@ _DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _ch
 
 
 def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
-    """Return `sql` with a mistake, and the resulting error; () if no mistake makes `sql` fail."""
+    """Return `sql` with a mistake, and the resulting error, as one pair; () if no mistake makes `sql` fail."""
     for broken in _mistakes(sql, database.schema, number):
         answer = database.query(broken)
         if answer.error is not None:
@@ -178,7 +174,7 @@ def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, Q
 
 
 def _finds_something(answer: QueryAnswer) -> bool:
-    """Return whether a cell of `answer` is neither NULL nor empty nor 0."""
+    """Return whether `answer` has a cell that is neither NULL nor empty nor 0."""
     return any(cell for row in answer.records for cell in row)
 
 
@@ -232,7 +228,7 @@ def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
 
 
 def _tested_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column that is compared with a text replaced by a column of a table that `sql` does not read.
+    """Return `sql` with a column before `= 'text'` or `LIKE 'text'` replaced by a column that its tables lack.
 
     The hint for the error then has the statement that searches the text in a column of the right table.
     """
@@ -246,7 +242,7 @@ def _tested_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
 
 
 def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
-    """Return `sql` with a closing brace at the end, a typical error of models trained on JSON tool calls."""
+    """Return `sql` with a closing brace at the end, a typical mistake of models trained on JSON tool calls."""
     return f"{sql}}}"
 
 
@@ -261,7 +257,7 @@ _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
 
 
 def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
-    """Return the matches of `pattern` that contain a table name. The other matches are quoted strings."""
+    """Return the matches of `pattern` with a table's name. The other matches are quoted strings."""
     return [match for match in pattern.finditer(sql) if match["table"]]
 
 

@@ -1,4 +1,4 @@
-"""An MCP server with the agent's tool (same guard, limits and hints) and a resource that lists all columns."""
+"""An MCP server with the agent's tool, a list of all columns, and the values of the database that a text names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from fastmcp.tools import Tool, ToolResult
 from mcp.types import ToolAnnotations
 from pydantic import AnyUrl, PrivateAttr, TypeAdapter, ValidationError
 
-from sql_agent.agent.tools import answer_json, parameters, sql_of
+from sql_agent.agent.tools import answer_json, malformed, parameters, sql_of
 from sql_agent.database import Database
-from sql_agent.database.answers import refusal
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.mcp_client import META, VALUES_URI
 from sql_agent.schemas import TOOL_NAME, QueryAnswer
@@ -23,12 +22,12 @@ from sql_agent.system.messages import first_problem
 from sql_agent.tasks.task import Task
 
 SCHEMA_URI = "schema://tables"
-_MAX_LISTING_CHARS = 4_000  # of the list of tables and columns in the tool's description
+_MAX_LISTING_CHARS = 4_000  # list of tables and columns in the tool's description
 _READ_ONLY = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
 
 
 def make_server(task: Task, database: Database) -> FastMCP:
-    """Return an MCP server with the tool for `database`. It checks no token; over HTTP, wrap it in `AccessCheck`."""
+    """Return an MCP server with the tool for `database`. The server checks no token; over HTTP, use `AccessCheck`."""
     tool = _query_tool(task, database)
     server = FastMCP("sql-agent", instructions=task.disclaimer, version=version("sql-agent-trainer"), tools=[tool])
     columns = json.dumps(dict(database.schema.tables), ensure_ascii=False)
@@ -79,12 +78,12 @@ class _QueryTool(Tool):
         self._database = database
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        """Run the statement in `arguments` on the tables, with the changes that the request's `_meta` lists."""
+        """Run the statement in `arguments` on the tables after the changes that the request's `_meta` lists."""
         try:
             sql = sql_of(arguments)
             changes = _changes()
         except ValueError as error:
-            answer = refusal("malformed_call", str(error), 'call it with {"sql": "SELECT ..."}: one text, nothing else')
+            answer = malformed(str(error))
         else:
             answer = await self._database.in_thread(self._database.query, sql, changes=changes)
         return _result(answer)

@@ -1,4 +1,4 @@
-"""Run rollouts: the agent's workflow on a question, then the judge on its answer; many questions concurrently."""
+"""Run rollouts: the agent's workflow on a question, then the judge on the answer; many questions concurrently."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Asked = tuple[str, Question]  # the name of a question set, and a question of th
 OnRecord = Callable[[str, RolloutRecord], None]
 
 _PAUSES_S = (1.0, 2.0, None)  # pause after each failed attempt at a question; None: no further attempt
-# Seconds between the starts of two workers. Workers that start together need the processor at the same moments: 500
-# questions with 32 workers took 12 to 21 % longer.
+# Seconds between the starts of two workers. When workers started together, they needed the processor at the same
+# moments, and 500 questions with 32 workers took 12 to 21 % longer.
 _STAGGER_S = 0.02
 _DEAD_AFTER = 8  # consecutive questions that the model server failed
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # of various servers
-_CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "```tool_code")  # texts that begin a tool call
-# Seconds that an idle connection is kept: shorter than a server's own limit (LLM proxy 30 s, others often 5 s).
+_CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "```tool_code")  # begin a tool call
+# Seconds that an idle connection is kept, less than a server's own limit (LLM proxy 30 s, others often 5 s).
 _KEEPALIVE_S = 3.0
 _DIRECT = {f"all://{name}": None for name in LOCAL_NAMES}  # requests to this machine bypass http_proxy
 
@@ -97,7 +97,7 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order of
 
 
 def unopened(question: Question, error: DatabaseFileError) -> RolloutRecord:
-    """Return the record of a rollout that was dropped because its database could not be opened."""
+    """Return the record of a rollout whose database could not be opened."""
     return _dropped(_empty(question), DropCause.DATABASE, str(error))
 
 
@@ -114,7 +114,6 @@ def shared_client(
 
 
 async def _run_agent(session: AgentSession) -> RolloutRecord:
-    """Run the workflow of the settings, and return the ungraded record."""
     started = time.monotonic()
     answer, outcome = await _run_workflow(session)
     task, lang = session.task, session.question.lang
@@ -150,7 +149,7 @@ async def _run_workflow(session: AgentSession) -> tuple[str, Outcome]:
             raise
         return "", Outcome.CONTEXT_OVERFLOW
     if not answer and session.replies and session.replies[-1].reasoning and not session.replies[-1].text:
-        return "", Outcome.NO_OUTPUT  # openai-agents accepts a reply that is only a thought
+        return "", Outcome.NO_OUTPUT  # openai-agents accepts a reply with only a thought
     # A server that cannot parse a tool call returns the call as text.
     return answer, Outcome.MALFORMED_CALL if any(mark in answer for mark in _CALL_MARKS) else Outcome.ANSWERED
 
@@ -165,7 +164,7 @@ def _model_failure(message: str) -> Outcome:
 
 
 def _database_trouble(calls: Sequence[QueryCall]) -> str | None:
-    """Return the error of a statement that was refused because the database file was changed, or None."""
+    """Return the error of a statement that was refused because the database was changed, or None."""
     errors = (call.answer.error for call in calls)
     return next((f"{e.message}; {e.hint}" for e in errors if e is not None and e.kind == DATABASE_CHANGED), None)
 
@@ -191,7 +190,8 @@ async def ask_all(  # noqa: PLR0917  the parameters of `run_rollout`, in the sam
 ) -> None:
     """Ask `questions`, `concurrency` at a time, and pass each finished record to `on_record`.
 
-    A rollout that the judge or the model server lost is retried; after three attempts its record has `dropped` set.
+    A dropped rollout is retried; after three attempts the record has `dropped` set.
+    Raises TrainingError when the model server fails on eight questions in a row.
     """
     waiting = iter(questions)
     failed_in_a_row = 0

@@ -1,4 +1,4 @@
-"""The agent's tool `query_database_by_sql`: runs a SQL statement and returns JSON."""
+"""The agent's tool `query_database_by_sql`, which runs a SQL statement and returns JSON."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ _MAX_KEPT_CHARS = 10_000  # of a recorded statement; the guard refuses statement
 class QueryObserver(Protocol):
     """Is notified of each query of a running rollout. Queries are numbered from 1 in the order of sending."""
 
-    def sent(self, number: int, sql: str) -> None:
-        """Called with a statement before it runs."""
+    def sent(self, number: int, sql: str) -> None: ...
 
-    def answered(self, number: int, call: QueryCall) -> None:
-        """Called with a statement and its rows or error."""
+    def answered(self, number: int, call: QueryCall) -> None: ...
 
 
 class QueryTool:
-    """Runs statements on a database for one rollout; `calls` lists the calls in the order in which they ended.
+    """Runs statements on a database for one rollout; `calls` lists the finished calls in order.
 
     Small models repeat a statement without rows until no turn is left for the answer. Hints therefore mark a repeated
     statement, and the last of `max_calls` statements.
@@ -48,7 +46,6 @@ class QueryTool:
 
     @property
     def dialect(self) -> str:
-        """The name of the SQL dialect, for the model."""
         return self._database.dialect.title
 
     async def __call__(self, sql: str) -> str:
@@ -60,11 +57,10 @@ class QueryTool:
 
     def refuse(self, arguments: str, message: str) -> str:
         """Record a call whose arguments cannot be parsed, and return the reason as JSON for the model."""
-        hint = 'call it with {"sql": "SELECT ..."}: one text, nothing else'
-        return self._record(self._announce(arguments), arguments, refusal("malformed_call", message, hint), 0.0)
+        return self._record(self._announce(arguments), arguments, malformed(message), 0.0)
 
     def _announce(self, sql: str) -> int:
-        """Number a statement that is about to run, and notify the observer."""
+        """Return the number of a statement that is about to run, and notify the observer."""
         self._sent += 1
         if self._observer is not None:
             self._observer.sent(self._sent, _kept(sql))
@@ -79,13 +75,18 @@ class QueryTool:
         return answer_json(answer)
 
 
+def malformed(message: str) -> QueryAnswer:
+    """Return the answer to a call whose arguments cannot be parsed."""
+    return refusal("malformed_call", message, 'call the tool with {"sql": "SELECT ..."} and nothing else')
+
+
 def most_calls(settings: Settings) -> int:
-    """Return the maximum number of statements in the workflow "react": one per turn, except the last turn."""
+    """Return the maximum number of statements in the workflow "react": one in each turn but the last."""
     return settings.agent.max_turns - 1
 
 
 def in_rollout(answer: QueryAnswer, sql: str, before: Sequence[str], max_calls: int | None) -> QueryAnswer:
-    """Return `answer` with another hint if no query is left, or if `sql` repeats an earlier statement in `before`."""
+    """Return `answer`, with another hint if no query is left or `sql` is one of the earlier statements `before`."""
     if max_calls is not None and len(before) + 1 >= max_calls:
         return _with_hint(answer, LAST)
     own = answer.error.hint if answer.error is not None else answer.hint
@@ -133,8 +134,7 @@ def parameters(dialect: str) -> dict[str, Any]:
 def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
     """Return `tool` as a tool of openai-agents.
 
-    The library's own wrapper replies "An error occurred" to malformed arguments; this one tells the model the reason
-    and records the call.
+    For malformed arguments, the library's own wrapper replies only "An error occurred", and no call is recorded.
     """
 
     async def invoke(_context: object, arguments: str) -> str:

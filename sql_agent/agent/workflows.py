@@ -1,4 +1,4 @@
-"""The agent: a workflow of roles and prompts, and the calls of the model and the database during one rollout."""
+"""The agent's workflows of roles and prompts, and the calls of the model and the database in one rollout."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class AgentSession:
     ) -> str:
         """Send `messages` to the model, execute its calls of `tools`, and return its final text.
 
-        `role` is recorded with each call; it is empty in a workflow with one role. Raises the exceptions of
-        openai-agents' Runner, and OpenAIError for a failure of the endpoint.
+        `role`, which is empty in a workflow with one role, is recorded with each call. Raises the exceptions of
+        openai-agents' Runner, and OpenAIError if the endpoint fails.
         """
         endpoint = self._endpoint
         thinking = self.settings.agent.enable_thinking
@@ -89,9 +89,9 @@ class AgentSession:
 
 
 class _RecordingModel(OpenAIChatCompletionsModel):
-    """Records each reply in `replies`, also a reply that openai-agents rejects.
+    """Records each reply in `replies`.
 
-    Overrides a private method, because the public method does not return a rejected reply.
+    Overrides a private method, because the public method does not return a reply that openai-agents rejects.
     """
 
     def __init__(self, model: str, client: AsyncOpenAI, replies: list[Reply], role: str) -> None:
@@ -145,13 +145,13 @@ Workflow = Callable[[AgentSession], Awaitable[str]]
 
 
 def system_prompt(task: Task, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the workflow of `settings` (the texts are in `prompts/` of each task)."""
+    """Return the system prompt of the workflow of `settings`."""
     write = task.instructions if settings.agent.workflow == "react" else task.describe
     return write(settings.lang, database, settings)
 
 
 async def react(session: AgentSession) -> str:
-    """Let the model call the tool until it answers, and return the answer."""
+    """Let the model call the tool until the model answers, and return the answer."""
     task, question = session.task, session.question
     return await session.ask(
         [user(await session.database.in_thread(task.question_text, question, session.database))],
@@ -162,10 +162,10 @@ async def react(session: AgentSession) -> str:
 
 
 async def check_rewrite(session: AgentSession) -> str:
-    """Write a statement, run it, check it, rewrite it until the check approves it, and return the answer.
+    """Write and run a statement, check and rewrite the statement until the check approves, and return the answer.
 
     At most `agent.max_turns` statements are written. A statement with an error or a hint is rewritten without a check,
-    because the error or hint says what to change; the last statement is not checked, because it cannot be rewritten.
+    because the error or hint says what to change. The last statement, which cannot be rewritten, is not checked.
     If the task has no checks, a statement with rows is final, and any other is rewritten. The workflow also ends when a
     rewrite repeats the statement, or when the model abstains. A rewrite continues the conversation of the role `write`,
     so that both are one training sequence. The answer is the statement, or, if the task does not want SQL, the text
@@ -202,7 +202,7 @@ async def check_rewrite(session: AgentSession) -> str:
 
 
 async def _check(session: AgentSession, message: str, system: str) -> str:
-    """Return the text of the check, or "" for an unusable reply, which counts as approval."""
+    """Return the check's text; "" for an unusable reply, which counts as approval."""
     try:
         return await session.ask([user(message)], system=system, role=CHECK)
     except ModelBehaviorError:
@@ -213,7 +213,7 @@ WORKFLOWS: Mapping[str, Workflow] = {"react": react, "check-rewrite": check_rewr
 
 
 def approves(check: str) -> bool:
-    """Return whether a check approves the statement: its last verdict is RIGHT, or there is no verdict."""
+    """Return whether the last verdict in the text of a check is RIGHT, or there is no verdict."""
     verdicts = _VERDICT.findall(check)
     return not verdicts or verdicts[-1].lower() == "right"
 

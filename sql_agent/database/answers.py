@@ -14,7 +14,7 @@ KINDS = {
     "too_long": "the text is longer than allowed",
     "too_complex": "too deep, too many tables, recursive, or a value grew too large",
     "syntax": "not SQL that the engine can read",
-    "not_select": "something else than SELECT or WITH ... SELECT",
+    "not_select": "neither SELECT nor WITH ... SELECT",
     "multiple_statements": "more than one statement",
     "forbidden_table": "a table that is not part of the schema",
     "forbidden_function": "a function that is not on the list of harmless ones",
@@ -34,7 +34,7 @@ CUT = "…"
 MAX_COLUMN_NAME = 64
 MAX_REFUSAL_CHARS = 400  # maximum for a message, and for a hint
 _LEAST_CELL = 4  # length of the shortest cut cell in JSON: two quotes, one character and "…"
-_BESIDE = 80  # characters of JSON that the fields `status`, `count` and `truncated` need
+_BESIDE = 80  # characters of JSON for the fields `status`, `count` and `truncated`
 
 Row = tuple[Cell, ...]
 
@@ -88,7 +88,7 @@ def _cell(value: object) -> Cell:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, bytes):
         return f"<{len(value)} bytes of binary data>"
-    raise TypeError(f"SQLite gave a {type(value).__name__}")
+    raise TypeError(f"a cell is of type {type(value).__name__}")
 
 
 def _length(cell: Cell | tuple[Cell, ...]) -> int:
@@ -96,7 +96,7 @@ def _length(cell: Cell | tuple[Cell, ...]) -> int:
 
 
 def _cut(row: tuple[Cell, ...], room: int) -> tuple[Cell, ...]:
-    """Return the row with its longest cells cut to one length, at most `room` characters of JSON. Raises QueryError."""
+    """Return the row with its longest cells cut to one length, to fit into `room` characters. Raises QueryError."""
     left = room - len(row) - 1  # brackets and commas
     longest = 0
     for waiting, length in zip(range(len(row), 0, -1), sorted(map(_length, row)), strict=True):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from sql_agent.database.schema import Schema, quoted
 
 MAX_ROWS = 20_000  # read from each table
-MAX_CHARS = 20_000_000  # of all tables; a table's reading ends after the page that exceeds its share
+MAX_CHARS = 20_000_000  # of all tables, in equal shares; the page that exceeds a table's share is the last one read
 _PAGE = 1_000  # rows
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character
 
@@ -30,7 +30,7 @@ class CellTexts:
 
 
 def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]]]) -> CellTexts:
-    """Read the first rows of all tables, `_PAGE` rows by each SELECT that `read` runs."""
+    """Read the first rows of all tables. `read` runs a SELECT of `_PAGE` rows."""
     found: dict[_Column, str] = {}
     for table, columns in schema.tables:
         page = f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)} LIMIT {_PAGE}"

@@ -14,8 +14,8 @@ from sql_agent.database.schema import Schema, fold
 
 _LOOKS_FOR = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
 _WILDCARDS = re.compile(r"[%_*?]+")
-_MAX_CHARS = 30  # searched for parts at the start of a text; a longer text is a sentence
-_MOST_COUNTED = 4  # the longest parts, whose frequency in cells is counted
+_MAX_CHARS = 30  # beginning of a text that is searched for parts; a longer text is a sentence
+_MOST_COUNTED = 4  # longest parts whose frequency in cells is counted
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _CHARACTER, _WORD = re.compile(r"\w"), re.compile(r"\w+")
 # What a part must contain: two Chinese characters, or a word of four letters.
@@ -27,7 +27,7 @@ class SearchedText:
     """A text that a condition searches for; of a LIKE pattern, the longest piece between wildcards.
 
     `table` and `column` are None if the column does not belong to a table of the schema. `node` is the comparison with
-    the text, such as `name = 'a'`; in a list after IN, the text.
+    the text, such as `name = 'a'`, or the text itself in a list after IN.
     """
 
     text: str
@@ -38,7 +38,7 @@ class SearchedText:
 
 @dataclass(frozen=True)
 class Condition:
-    """One of the conditions that a WHERE clause joins with AND.
+    """One of the conditions that a WHERE clause combines with AND.
 
     `table` is the only table of the schema that the condition reads; None if the condition reads several tables or
     none. `sql` is the condition without table aliases, `node` its part of the syntax tree. `texts` are the texts that
@@ -61,7 +61,7 @@ def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condit
 
 
 def only_table(tree: exp.Expr, schema: Schema) -> str | None:
-    """Return the table that a statement reads if it is a single SELECT from a single table, else None."""
+    """Return the table of a statement that is a single SELECT from a single table, else None."""
     tables = list(tree.find_all(exp.Table))
     return schema.spelled(tables[0].name) if isinstance(tree, exp.Select) and len(tables) == 1 else None
 
@@ -108,7 +108,7 @@ def without_aliases(node: exp.Expr) -> exp.Expr:
 
 
 def edited(tree: exp.Query, changes: Sequence[tuple[exp.Expr, exp.Expr | None]]) -> exp.Query:
-    """Return a copy of `tree` in which each node is replaced by its pair; a condition with the pair None is removed."""
+    """Return a copy of `tree` with the pairs `changes` of a node and its replacement; None removes a condition."""
     copy = tree.copy()
     twins = {id(old): new for old, new in zip(tree.walk(), copy.walk(), strict=True)}
     for node, new in changes:
@@ -131,7 +131,7 @@ def _remove(condition: exp.Expr) -> None:
 
 
 def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
-    """Return the tables of the SELECT with the WHERE clause `where`, keyed by alias."""
+    """Return the tables of the SELECT around the clause `where`, keyed by alias."""
     select = where.parent
     clauses = [select.args.get("from_"), *(select.args.get("joins") or ())] if select is not None else []
     tables = (clause.this for clause in clauses if clause is not None)

@@ -18,11 +18,11 @@ _ROW_NUMBER = re.compile(r"\b(?:rowid|_rowid_|oid)\b", re.IGNORECASE)  # SQLite'
 class Change(Record):
     """A change of one table, for `changed_statement`.
 
-    The change applies to the rows whose row key (see `Schema.row_key`) is in `ids`, or with `others` to all rows except
-    these. Without a `column`, the rows are removed. With a `column`, their cells become `text`, or NULL if `text` is
-    None. With a `part`, only the occurrences of `part` in a cell are replaced by `text`. With `append`, `text` is
-    appended to the cell. Several changes of the same rows and column are applied in order. If two sets of rows overlap,
-    the first one applies to the shared rows.
+    The change applies to the rows whose row key (see `Schema.row_key`) is in `ids`, or with `others` to all other rows.
+    Without a `column`, the rows are removed. With a `column`, their cells become `text`, or NULL if `text` is None.
+    With a `part`, only the occurrences of `part` in a cell are replaced by `text`. With `append`, `text` is appended to
+    the cell. Several changes of the same rows and column are applied in order. If two sets of rows overlap, the first
+    set's changes apply to the shared rows.
     """
 
     table: str
@@ -54,7 +54,7 @@ def changed_statement(sql: str, schema: Schema, changes: Iterable[Change], diale
     plain = sql
     if re.search(rf"\b{re.escape(schema.database)}\b", sql, re.IGNORECASE):  # a WITH query takes no qualifier
         plain = without_database(sql, (node for tree in dialect.parse(sql) if tree is not None for node in tree.walk()))
-    # A WITH query has no rowid, so the statement must use the row key's column.
+    # A WITH query has no rowid, so the statement must read the row key's column instead.
     plain = _ROW_NUMBER.sub(quoted(next(iter(keys.values()))), plain)
     match = _WITH.match(plain)
     return f"WITH {', '.join(replaced)}{',' + plain[match.end() :] if match else ' ' + plain}"

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
 from sql_agent.database.counterfactual import Change
@@ -20,7 +19,7 @@ from sql_agent.database.named_values import NamedValue
 from sql_agent.database.schema import Schema
 from sql_agent.schemas import QueryAnswer, QueryLimits
 
-MAX_QUERIES = 64  # concurrent queries of one database, twice as many as a runner sends; further ones wait
+MAX_QUERIES = 64  # concurrent queries of one database, twice as many as a runner sends; further queries wait
 _KEPT_OPEN = 64  # databases; each has a process and a connection per concurrent query
 
 _In = ParamSpec("_In")
@@ -38,20 +37,18 @@ class Database(ABC):
         self.schema = schema
         self.dialect = dialect
         self.limits = limits
-        # A thread pool of its own, because slow statements in asyncio's default pool would delay all other work there.
+        # Not asyncio's default thread pool, where slow statements would delay all other work.
         self._threads = ThreadPoolExecutor(MAX_QUERIES, thread_name_prefix="query")
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     @abstractmethod
     def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
-        """Run one statement. If the statement is refused, fails or is too slow, the answer has an `error`.
+        """Run one statement. The answer has an `error` if the statement is refused, fails or is too slow.
 
         With `changes`, the statement reads changed tables and the answer has no `hint`. Raises DatabaseFileError if the
         database does not answer.
@@ -59,7 +56,7 @@ class Database(ABC):
 
     @abstractmethod
     def named_values(self, text: str) -> list[NamedValue]:
-        """Return the values of the database that `text` names, such as a question, in the order of the text.
+        """Return the values of the database that a text, such as a question, names, in the order of the text.
 
         Raises DatabaseFileError if the database does not answer.
         """
@@ -76,8 +73,6 @@ class Database(ABC):
 
 @dataclass
 class _Opened:
-    """An open database and the number of its current users."""
-
     database: Database
     users: int = 0
 
@@ -86,7 +81,7 @@ class DatabasePool:
     """A thread-safe pool that opens databases by name and closes the least recently used ones.
 
     `open_named` opens a database; the name None means the run's own database. Unused databases are closed while more
-    than `keep` are open. A database in use is never closed to make room.
+    than `keep` databases are open.
     """
 
     def __init__(self, open_named: Callable[[str | None], Database], *, keep: int = _KEPT_OPEN) -> None:
@@ -98,9 +93,7 @@ class DatabasePool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     @contextmanager

@@ -15,7 +15,7 @@ from sql_agent.system.resources import usable_cores
 # statement next to 32 slow ones on two cores was 4.7 s. A waiting statement is paused inside SQLite and loses no work.
 _SLOW_AT_ONCE = max(1, usable_cores() - 1)
 _FAST_S = 0.001  # CPU time that a statement may use without a turn; a look-up by key needs less
-_TURN_S = 0.02  # length of a statement's first turn while another statement waits; each further one is longer by this
+_TURN_S = 0.02  # a statement's n-th turn lasts n times as long while another statement waits
 _LONGEST_TURN_S = 0.08
 _LOOK_S = 0.02  # pause between two attempts to get a turn
 _WAITING = _SLOW_AT_ONCE  # offset of the byte that a statement locks while it waits for its first turn
@@ -30,9 +30,9 @@ class Deadline:
 
     The slow statements of all workers take turns in a multilevel feedback queue: of the statements that wait, one with
     the fewest turns so far goes next, so a search that needs two turns overtakes those that run until their deadline.
-    The queue consists of locks on bytes of the shared file `turns`, which the kernel releases when a worker is killed:
-    a lock on one of the first bytes is a turn, and a shared lock on the byte after `n` further ones is a statement that
-    waits after `n` turns.
+    The queue consists of locks on bytes of the shared file `turns`, which the kernel releases when a worker is killed.
+    A lock on one of the first `_SLOW_AT_ONCE` bytes is a turn. A shared lock on the byte `_WAITING + n` is a statement
+    that waits and has had `n` turns.
     """
 
     def __init__(self, due: float, turns: IO[bytes]) -> None:
@@ -91,7 +91,7 @@ class Deadline:
         return not self._others_wait(self._taken - 1) and any(map(self._locks, range(_SLOW_AT_ONCE)))
 
     def _others_wait(self, most: int) -> bool:
-        """Return whether a statement waits that had at most `most` turns."""
+        """Return whether a statement that had at most `most` turns waits."""
         if most >= 0:
             if not self._locks(_WAITING, most + 1):
                 return True

@@ -37,15 +37,11 @@ _SYNTAX_HINTS = (
     (_SQLITE, r"\bSIMILAR\s+TO\b|\bRLIKE\b|\s~\*?\s", "write LIKE '%word%'"),
     (_MYSQL, r"\bSIMILAR\s+TO\b|\s~\*?\s|\bGLOB\b", "write LIKE '%word%'"),
     (_BOTH, r"\bILIKE\b", "write LIKE, which already ignores case"),
-    (_BOTH, r"\bQUALIFY\b", "put the window function into a subquery, and its condition into WHERE outside"),
-    (
-        _SQLITE,
-        r"\b(?:FOR\s+(?:UPDATE|SHARE)|TABLESAMPLE|LATERAL)\b",
-        "leave it out: tables are only read, and as a whole",
-    ),
+    (_BOTH, r"\bQUALIFY\b", "put the window function into a subquery, and the condition into the outer WHERE"),
+    (_SQLITE, r"\b(?:FOR\s+(?:UPDATE|SHARE)|TABLESAMPLE|LATERAL)\b", "leave out FOR UPDATE, TABLESAMPLE and LATERAL"),
     (_SQLITE, r"\bINTERVAL\b", "write date(x, '+1 day') in place of INTERVAL"),
     (_MYSQL, r"\bNULLS\s+(?:FIRST|LAST)\b", "write ORDER BY x IS NULL, x"),
-    (_MYSQL, r"\bFULL\s+(?:OUTER\s+)?JOIN\b", "write LEFT JOIN, joined with RIGHT JOIN by UNION"),
+    (_MYSQL, r"\bFULL\s+(?:OUTER\s+)?JOIN\b", "combine a LEFT JOIN and a RIGHT JOIN by UNION"),
     (_MYSQL, r"\bFILTER\s*\(", "write SUM(CASE WHEN ... THEN 1 ELSE 0 END)"),
     (_SQLITE, r"\b(?:ROLLUP|CUBE|GROUPING\s+SETS)\b", "write one SELECT for each level, joined with UNION ALL"),
     (_MYSQL, r"\b(?:CUBE|GROUPING\s+SETS)\b", "write GROUP BY x WITH ROLLUP, or one SELECT for each level"),
@@ -60,8 +56,7 @@ _SYNTAX_HINTS = (
         "leave out the parentheses: SELECT ... UNION ALL SELECT ...",
     ),
     (_BOTH, r"\bARRAY\s*\[|\bUNNEST\s*\(", "write IN ('a', 'b'): there are no arrays"),
-    (_SQLITE, r"\b(?:PIVOT|UNPIVOT)\b", "write sum(CASE WHEN ... THEN 1 ELSE 0 END) for each column"),
-    (_MYSQL, r"\b(?:PIVOT|UNPIVOT)\b", "write SUM(CASE WHEN ... THEN 1 ELSE 0 END) for each column"),
+    (_BOTH, r"\b(?:PIVOT|UNPIVOT)\b", "write SUM(CASE WHEN ... THEN 1 ELSE 0 END) for each column"),
     (
         _SQLITE,
         r"\b(?:TRIM|SUBSTRING|POSITION)\s*\([^()]*\b(?:FROM|IN|FOR)\b",
@@ -81,14 +76,14 @@ _SYNTAX_HINTS = (
     ),
     (_BOTH, r"\bWHERE\b.*\bWHERE\b", "write AND in place of a second WHERE"),
     (_BOTH, r"\bORDER\s+BY\b.*\b(?:WHERE|GROUP\s+BY)\b", "write WHERE, then GROUP BY, then ORDER BY, then LIMIT"),
-    (_BOTH, r"\bGROUP\s+BY\b.*\bWHERE\b", "write WHERE before GROUP BY, or HAVING after it"),
+    (_BOTH, r"\bGROUP\s+BY\b.*\bWHERE\b", "write WHERE before GROUP BY, or HAVING after GROUP BY"),
     (_MYSQL, r'(?:\bFROM|\bJOIN|\bSELECT|,)\s*"', "write names without quotes or in backticks: `name`"),
 )
-_COMPILED = [(engines, re.compile(pattern, re.IGNORECASE), hint) for engines, pattern, hint in _SYNTAX_HINTS]
+_PATTERNS = [(engines, re.compile(pattern, re.IGNORECASE), hint) for engines, pattern, hint in _SYNTAX_HINTS]
 
 
 class StrictParser:
-    """A mixin for sqlglot's parsers. It refuses statements that sqlglot would leave unparsed with only a warning."""
+    """A mixin for sqlglot's parsers that refuses statements which sqlglot would leave unparsed with only a warning."""
 
     def _warn_unsupported(self) -> Never:
         raise QueryError("not_select", "a statement inside the statement is not allowed", hint="write one SELECT")
@@ -109,7 +104,7 @@ class Dialect(ABC):
     window_functions: ClassVar[frozenset[str]] = WINDOW_FUNCTIONS
     functions: ClassVar[frozenset[str]]
     function_hints: ClassVar[Mapping[str, str]]
-    usual_functions: ClassVar[str]  # the hint for a function that is not in `function_hints`
+    usual_functions: ClassVar[str]  # the hint for any other function
     row_ids: ClassVar[frozenset[str]] = frozenset()
     parts: ClassVar[re.Pattern[str]]  # groups `quoted`, `comment` and `open` (an unclosed quote)
 
@@ -153,11 +148,11 @@ class Dialect(ABC):
         return None
 
     def function_hint(self, name: str) -> str:
-        """Return a hint on what to use in place of the function `name`, which is in lower case."""
+        """Return a hint that names a replacement for the function `name`, which is in lower case."""
         return self.function_hints.get(name) or self.usual_functions
 
     def syntax_hint(self, sql: str) -> str:
         """Return a hint for the statement `sql`, which the engine cannot parse."""
         flat = " ".join(sql.split())
-        found = (hint for engines, pattern, hint in _COMPILED if self.name in engines and pattern.search(flat))
+        found = (hint for engines, pattern, hint in _PATTERNS if self.name in engines and pattern.search(flat))
         return next(found, f"write one SELECT statement in {self.title}'s dialect")

@@ -17,9 +17,9 @@ from sql_agent.database.schema import Schema, fold
 from sql_agent.database.sqlite.dialect import SQLITE, is_value_position
 from sql_agent.errors import QueryError
 
-# MySQL's error numbers of a lost connection, after which a statement may be sent again.
+# MySQL's error numbers for a lost connection, after which a statement may be sent again.
 LOST = frozenset({1053, 1927, 2006, 2013, 2055, 4031})
-# MySQL's error numbers of a failed connection: too many connections, access denied, unknown database, no TLS, …
+# MySQL's error numbers for a failed connection: too many connections, access denied, unknown database, no TLS, …
 _UNREACHABLE = frozenset(
     {1040, 1044, 1045, 1049, 1129, 1130, 1203, 1226, 2002, 2003, 2005, 2026, 3118, 3159, 4151, *LOST}
 )
@@ -47,11 +47,7 @@ _FAILED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("put the window function into a subquery", r"misuse of window|may not be used as a window", (4015,)),
     ("give the function as many values as it takes", r"wrong number of arguments", (1582,)),
     ("give every SELECT of the UNION as many columns", r"same number of result columns", (1222,)),
-    (
-        "order once, at the end, by a column of the first SELECT",
-        r"ORDER BY term|clause should come (?:before|after)",
-        (),
-    ),
+    ("order by a column of the first SELECT, at the end", r"ORDER BY term|clause should come (?:before|after)", ()),
     ("order and group by a column's name", r"term out of range", ()),
     ("compare as many values as the subquery has columns", r"sub-select returns|row value misused|values for", (1241,)),
     ("write COLLATE NOCASE, or leave it out", r"no such collation", ()),
@@ -73,22 +69,17 @@ _FAILED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("give the subquery in FROM a name: FROM (SELECT ...) AS t", "", (1248,)),
     ("order by the column's name without its table", "", (1250,)),
     ("leave COLLATE out", "", (1267, 1273)),
-    ("write numbers that are not so large", "", (1690,)),
+    ("write smaller numbers", "", (1690,)),
 )
 # The first match decides.
 _RULES = (
     _Rule("timeout", "read fewer rows: add WHERE and LIMIT, join fewer tables", r"^interrupted$", (1317, 1969, 3024)),
-    _Rule(
-        DATABASE_CHANGED,
-        "the file is damaged: restore it",
-        r"malformed(?! JSON)|not a database|disk I/O|short read",
-        (),
-    ),
+    _Rule(DATABASE_CHANGED, "restore the damaged file", r"malformed(?! JSON)|not a database|disk I/O|short read"),
     _Rule(DATABASE_CHANGED, "the table was removed: start again", "", (1146,)),
-    _Rule(UNAVAILABLE, "another program writes to the file: wait until it has ended", r"locked|busy", ()),
-    _Rule(UNAVAILABLE, "look whether the database server runs", "", _UNREACHABLE),
+    _Rule(UNAVAILABLE, "wait until the other program that writes to the file has ended", r"locked|busy"),
+    _Rule(UNAVAILABLE, "check that the database server runs", "", _UNREACHABLE),
     _Rule("unknown_column", "{syntax}", r"no such column: (?P<name>.+)", (1054,)),
-    _Rule("unknown_table", "{syntax}", r"no such table: (?P<name>.+)", ()),
+    _Rule("unknown_table", "{syntax}", r"no such table: (?P<name>.+)"),
     _Rule("forbidden_function", "{syntax}", r"(?:no such|use) function: (?P<name>.+)", (1128, 1305, 1630)),
     _Rule("forbidden_table", "{tables}", r"prohibited|not authorized", (1142, 1143, 1227, 1370, 1792)),
     *(_Rule("failed", *row) for row in _FAILED),
@@ -96,15 +87,13 @@ _RULES = (
         "syntax",
         "write the value itself in place of ? or :name",
         r"too many SQL variables|variable number must|[Ii]ncorrect number of bindings|supply a value for",
-        (),
     ),
     _Rule(
         "too_complex",
-        "select less: fewer rows, substr() of long texts",
+        "select fewer rows, or substr() of long texts",
         r"too big|too complex|too many|too large|out of memory|stack overflow|too deep",
-        (),
     ),
-    _Rule("too_complex", "select less: fewer rows, SUBSTRING() of long texts", "", _TOO_LARGE),
+    _Rule("too_complex", "select fewer rows, or SUBSTRING() of long texts", "", _TOO_LARGE),
     _Rule("syntax", "{syntax}", r"syntax error|incomplete input|unrecognized token", (1064,)),
 )
 _OTHER = _Rule("failed", "{syntax}")

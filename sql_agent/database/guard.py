@@ -20,6 +20,8 @@ from sql_agent.database.scope import check_tables, shows_tables
 from sql_agent.errors import QueryError
 
 MAX_SQL_CHARS = 8_000
+_FIRST_WORDS = {"SELECT", "WITH"}  # without EXPLAIN, which reveals too much, and VALUES, which reads no table
+_BYTE_ORDER_MARK = "\ufeff"
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|[\ud800-\udfff]")
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -44,7 +46,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a statement, cut to the limits. `tree` is the syntax tree; None if sqlglot cannot parse it."""
+    """The result of a statement, cut to the limits. `tree` is None if sqlglot cannot parse the statement."""
 
     columns: tuple[str, ...]
     records: tuple[Row, ...]
@@ -55,7 +57,7 @@ class Result:
 
 def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
     """Check the statement `sql` and return it in the form to run. Raises QueryError, whose kind is a key of `KINDS`."""
-    refuse_listing(sql, schema)
+    _refuse_listing(sql, schema)
     text = clean(sql, dialect)
     try:
         tree = parse(text, dialect)
@@ -69,7 +71,15 @@ def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
     return Checked(text, tree, from_tables)
 
 
-def refuse_listing(sql: str, schema: Schema) -> None:
+def check_start(sql: str, schema: Schema, dialect: Dialect) -> None:
+    """Raise QueryError unless the statement begins with SELECT or WITH, possibly after comments and parentheses."""
+    _refuse_listing(sql, schema)
+    text, _ = _without_comments(sql, dialect)
+    if _first_word(text) not in _FIRST_WORDS:
+        clean(sql, dialect)  # raises QueryError with the most exact message
+
+
+def _refuse_listing(sql: str, schema: Schema) -> None:
     """Raise QueryError for statements such as SHOW TABLES or PRAGMA, with a hint that lists tables and columns."""
     if _ASKS_FOR_SCHEMA.match(sql):
         message = f"the statement starts with {sql.split(maxsplit=1)[0].upper()}"
@@ -83,12 +93,12 @@ def parse(text: str, dialect: Dialect) -> exp.Query:
     except ParseError as error:
         raise _syntax_error(error, text, dialect) from None
     except TokenError:
-        raise QueryError("syntax", "the statement cannot be split into words", hint="check its quotes") from None
+        raise QueryError("syntax", "the statement cannot be split into words", hint="check the quotes") from None
     tree = trees[0] if len(trees) == 1 else None
     while isinstance(tree, exp.Subquery) and tree.is_wrapper:  # parentheses around the whole statement
         tree = tree.this
     if not isinstance(tree, exp.Select | exp.SetOperation):
-        raise _not_select(type(tree).__name__ if tree is not None else "nothing")
+        raise _not_select(f"{type(tree).__name__.upper()} is not allowed")
     return tree
 
 
@@ -102,20 +112,18 @@ def _syntax_error(error: ParseError, text: str, dialect: Dialect) -> QueryError:
     return QueryError("syntax", f"{description}{place}", hint=dialect.syntax_hint(text))
 
 
-def _not_select(what: str) -> QueryError:
-    return QueryError(
-        "not_select", f"{what.upper()} is not allowed", hint="only SELECT, or WITH followed by SELECT, is allowed"
-    )
+def _not_select(message: str) -> QueryError:
+    return QueryError("not_select", message, hint="only SELECT, or WITH followed by SELECT, is allowed")
 
 
 def _check_nodes(nodes: Sequence[exp.Expr], dialect: Dialect) -> None:
     for node in nodes:
         if isinstance(node, exp.CTE) and not isinstance(node.this, exp.Query | exp.Values):
-            raise _not_select(type(node.this).__name__)
+            raise _not_select(f"{type(node.this).__name__.upper()} is not allowed")
         if isinstance(node, exp.Into):
-            raise _not_select("INTO")
+            raise _not_select("INTO is not allowed")
         if isinstance(node, exp.Subquery) and any(node.args[key] for key in node.args.keys() - _OF_SUBQUERIES):
-            message = "a query in parentheses is followed by a clause of its own"
+            message = "a clause follows a query in parentheses"
             raise QueryError("syntax", message, hint="write ORDER BY, LIMIT and WITH inside the parentheses")
         name = dialect.called(node)
         if name is not None and name not in dialect.functions:
@@ -137,21 +145,22 @@ def clean(sql: str, dialect: Dialect) -> str:
     statement that starts with SELECT or WITH.
     """
     check_length(sql)
-    sql = sql.removeprefix("\ufeff")  # a byte order mark
     control = _CONTROL.search(sql)
     if control:
         message = f"the statement contains the character U+{ord(control.group()):04X}"
         raise QueryError("syntax", message, hint="leave this character out")
-    if sql.lstrip().startswith("```"):
+    if sql.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith("```"):
         raise QueryError("syntax", "the statement is wrapped in ``` marks", hint="send the SQL text alone")
     text, bare = _without_comments(sql, dialect)
     if not bare.strip("; \t\r\n"):
         raise QueryError("empty", "there is no statement", hint="send one SELECT statement")
-    _check_first_word(text)
+    word = _first_word(text)
+    if word not in _FIRST_WORDS:
+        raise _not_select(f"the statement starts with {word or text.strip()[:20]}")
     end = len(bare.rstrip("; \t\r\n"))
     text, bare = text[:end], bare[:end]
     if ";" in bare:
-        raise QueryError("multiple_statements", "only one statement is allowed", hint="send them one at a time")
+        raise QueryError("multiple_statements", "only one statement is allowed", hint="send one statement at a time")
     _check_characters(bare)
     dialect.check_text(text, bare)
     return text
@@ -162,6 +171,7 @@ def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
     text: list[str] = []
     bare: list[str] = []
     position = 0
+    sql = sql.removeprefix(_BYTE_ORDER_MARK)
     for match in dialect.parts.finditer(sql):
         between = sql[position : match.start()]
         position = match.end()
@@ -176,15 +186,9 @@ def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
     return "".join(text), "".join(bare)
 
 
-def _check_first_word(text: str) -> None:
+def _first_word(text: str) -> str:
     match = _FIRST_WORD.match(text)
-    word = match[1].upper() if match else ""
-    if word in {"SELECT", "WITH"}:
-        return
-    shown = word or text.strip()[:20]
-    raise QueryError(
-        "not_select", f"the statement starts with {shown}", hint="only SELECT, or WITH followed by SELECT, is allowed"
-    )
+    return match[1].upper() if match else ""
 
 
 def _check_characters(bare: str) -> None:
@@ -194,4 +198,4 @@ def _check_characters(bare: str) -> None:
         if not char.isalnum():
             plain = _ASCII_FORM.get(char)
             hint = f"write {plain!r} instead" if plain else "outside quotes use plain ASCII characters"
-            raise QueryError("syntax", f"the character {char!r} (U+{ord(char):04X}) stands outside quotes", hint=hint)
+            raise QueryError("syntax", f"the character {char!r} (U+{ord(char):04X}) is outside quotes", hint=hint)

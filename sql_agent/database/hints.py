@@ -37,7 +37,7 @@ MAX_TEXTS = 2
 MAX_LINES = 2
 MAX_TRIED = 8  # statements that are run for a hint
 MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell contains
-FEW_ROWS = 3  # a result of at most so many rows gets a hint about empty columns
+FEW_ROWS = 3  # a result with more rows gets no hint about empty columns
 _READ_INSTEAD = 5  # filled columns that are read in place of an empty one
 _TRY = "try: "
 
@@ -93,9 +93,9 @@ class Hints:
         return self._fitted(tree, self._after_empty_columns(tree, answer)) if _has_empty_columns(answer) else None
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
-        """Return `remark` and statements that search each text in a column of the table in place of one that it lacks.
+        """Return `remark` and statements that search a text in a column of the table, one a line.
 
-        For a condition such as `cause LIKE '%fever%'` on a table without `cause`.
+        The texts are those of conditions on other columns, such as `cause LIKE '%fever%'` on a table without `cause`.
         """
         table = only_table(tree, self._schema)
         known = set(map(fold, self._schema.columns.get(table or "", ())))
@@ -112,7 +112,7 @@ class Hints:
         return self._fitted(tree, [*filter(None, [remark]), *variants])
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str]) -> str | None:
-        """Return the remarks and the statements that find rows, one a line; None without any."""
+        """Return the remarks, and the statements that find rows, one a line; None without a line."""
         lines: list[str] = []
         tried = [self._line(tree)]
         for each in found:
@@ -134,7 +134,7 @@ class Hints:
         return found if isinstance(found, str) else f"{_TRY}{found.sql(self._dialect.grammar)}"
 
     def _finds_rows(self, tree: exp.Query) -> bool:
-        """Return whether a statement finds rows; the guard checks a variant like a statement of the model."""
+        """Return whether a statement passes the guard and finds rows."""
         sql = tree.limit(1).sql(self._dialect.grammar)
         try:
             check(sql, self._schema, self._dialect)
@@ -147,14 +147,14 @@ class Hints:
         return bool(self._try(f"SELECT 1 FROM {quoted(table)} WHERE {condition} LIMIT 1"))
 
     def _try(self, sql: str) -> Sequence[tuple[object, ...]]:
-        """Return the rows of a statement; none if the statement is too slow or the engine refuses it."""
+        """Return the rows of a statement; () if the statement is too slow or the engine refuses it."""
         try:
             return self._read(sql)
         except QueryError:
             return ()
 
     def _after_nothing(self, tree: exp.Query) -> Iterator[exp.Query | str]:
-        """Yield statements in place of one without rows, the most helpful first, and texts that are nowhere."""
+        """Yield statements to run in place of `tree`, the most helpful first, and remarks on texts in no cell."""
         parts = conditions(tree, self._schema, self._dialect)[:MAX_CONDITIONS]
         is_alone = len(parts) == 1 and only_table(tree, self._schema) is not None
         failing = [part for part in parts if is_alone or part.table is None or not self._has_row(part.table, part.sql)]
@@ -176,11 +176,11 @@ class Hints:
         yield from (_nowhere(text) for text in texts if text not in found and self._is_searchable(text))
 
     def _is_searchable(self, text: SearchedText) -> bool:
-        """Return whether cells are searched for the text; a single letter is searched in names only."""
+        """Return whether cells are searched for the text; a single letter is searched only in names."""
         return len(text.text) <= MAX_CHARS_SEARCHED and (len(text.text) > 1 or self._is_name(text))
 
     def _fewer(self, tree: exp.Query, parts: Sequence[Condition]) -> Iterator[exp.Query]:
-        """Yield statements for conditions that find rows alone but not together; names are kept if possible."""
+        """Yield statements without one of the conditions `parts`; conditions on names are removed last."""
         names_last = sorted(parts, key=lambda part: any(map(self._is_name, part.texts)))
         for part in names_last:
             yield from self._variants.without(tree, [part])
@@ -191,7 +191,7 @@ class Hints:
         return text.column is not None and text.column == fold(self._name_columns.get(text.table or "") or "")
 
     def _places(self, text: SearchedText, tree: exp.Query) -> list[Place]:
-        """Return the places of a text that the searched column does not contain, the most probable first."""
+        """Return the places of a text that is not in the searched column, the most probable first."""
         found = self._names.find(text.text)
         meant = [name for name in (*found.exact, *found.aliases) if not _is_at(name, text) or name.text != text.text]
         selected = {fold(output.unalias().name) for output in tree.selects}
@@ -213,13 +213,13 @@ class Hints:
         return list(dict.fromkeys([*asked, *_whole(meant, text), *others, *_whole(similar, text)]))
 
     def _cells_with(self, text: str) -> list[Place]:
-        """Return the columns with the text, except row names, the one with most occurrences first."""
+        """Return the columns, except row names, that contain the text, the one with most occurrences first."""
         columns = self._texts.columns_with(text) if 1 < len(text) <= MAX_CHARS_SEARCHED else []
         others = ((table, column) for table, column in columns if column != self._name_columns[table])
         return [Place(table, column, text, is_part=True) for table, column in others]
 
     def _parts(self, text: SearchedText, meant: Sequence[Name], similar: Sequence[Name]) -> Iterator[Place]:
-        """Yield the names that the text means, else its longest parts, as parts of cells of the searched column."""
+        """Yield `meant`, else the longest parts of the text, as parts of cells of the searched column."""
         for (table, column), cells in self._texts.columns.items():
             if table != text.table or fold(column) != text.column:
                 continue
@@ -231,7 +231,7 @@ class Hints:
                     yield Place(table, column, part, is_part=True)
 
     def _after_missing_names(self, tree: exp.Query) -> Iterator[exp.Query | str]:
-        """Yield statements for texts in a list such as `name IN ('a', 'b')` that are the name of no row."""
+        """Yield statements for texts of a list such as `name IN ('a', 'b')` that are no row's name."""
         yield from self._with_right_names(tree)
         for text in self._missing_names(tree)[:MAX_TEXTS]:
             places = self._places(text, tree)
@@ -240,7 +240,7 @@ class Hints:
                 yield _nowhere(text)
 
     def _with_right_names(self, tree: exp.Query) -> Iterator[exp.Query]:
-        """Yield the statement with the nearest name of a row in place of each text of a list that is no name."""
+        """Yield the statement with the nearest row name in place of each text of a list that is no row's name."""
         changes: list[tuple[exp.Expr, exp.Expr | None]] = []
         for text in self._missing_names(tree):
             found = self._names.find(text.text)
@@ -250,7 +250,7 @@ class Hints:
             yield edited(tree, changes)
 
     def _missing_names(self, tree: exp.Query) -> list[SearchedText]:
-        """Return the texts of lists that are searched in a column of row names and are not found there."""
+        """Return the texts of lists, searched in a column of row names, that are no row's name."""
         parts = conditions(tree, self._schema, self._dialect)
         texts = [text for part in parts for text in part.texts if isinstance(text.node, exp.Literal)]
         return [text for text in texts if self._is_name(text) and not self._is_listed(text)][:MAX_CONDITIONS]
@@ -258,12 +258,12 @@ class Hints:
     def _is_listed(self, text: SearchedText) -> bool:
         if any(_is_at(name, text) and name.text == text.text for name in self._names.exact(text.text)):
             return True
-        # The index is limited in size, and MySQL ignores upper and lower case: the engine has the last word.
+        # The engine decides, because the index is limited in size and MySQL ignores case.
         equal = f"{quoted(text.column or '')} = {self._dialect.text_literal(text.text)}"
         return self._has_row(text.table or "", equal)
 
     def _after_empty_columns(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[exp.Query | str]:
-        """Yield the selected columns that are empty in all rows of the result, and a statement that reads others."""
+        """Yield a remark that lists the empty columns of the result, and a statement that reads filled columns."""
         table = only_table(tree, self._schema)
         if table is None or any(output.is_star for output in tree.selects):
             return
@@ -282,7 +282,7 @@ class Hints:
             yield self._variants.reading(tree, nearest, instead_of=list(empty.values()))
 
     def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:
-        """Return the columns, except `known`, that are non-empty in one of the first rows; None if none was read."""
+        """Return the columns, except `known`, that are filled in one of the first rows; None if none was read."""
         known = {*known, "id", fold(self._name_columns[table] or "")}
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
         rows = self._try(f"SELECT {', '.join(map(quoted, others))} FROM {quoted(table)} {where} LIMIT {FEW_ROWS}")
@@ -322,7 +322,6 @@ def _has_empty_columns(answer: QueryAnswer) -> bool:
 
 
 def _empty_columns(answer: QueryAnswer) -> list[int]:
-    """Return the positions of the output columns that are empty in every row."""
     return [place for place, cells in enumerate(zip(*answer.records, strict=True)) if all(map(_is_empty, cells))]
 
 

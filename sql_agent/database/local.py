@@ -49,8 +49,8 @@ def open_database(
 ) -> Database:
     """Open the database at `source`, a path or a URL.
 
-    With `hinted=False` its answers have no hints, which take longer than most statements. Raises DatabaseFileError if
-    the database does not exist or lacks a required table, column or row.
+    Hints take longer than most statements; with `hinted=False` answers have no hints. Raises DatabaseFileError if the
+    database does not exist or lacks a required table, column or row.
     """
     opened = open_source(source, required, limits or QueryLimits())
     return LocalDatabase(replace(opened, hinted=hinted))
@@ -68,7 +68,7 @@ class LocalDatabase(Database):
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened.engine.source, opened.schema, opened.engine.dialect, opened.limits)
         self._engine = opened.engine
-        # A unique number: the server caches row names by these bytes, and a reopened database may have new names.
+        # A unique number: the server caches indexes by these bytes, and a reopened database may have changed.
         self._opened = pickle.dumps((next(_numbers), opened))
         self._outage = Outage(f"The database {self.source}", logger.warning)
         self._pid = os.getpid()
@@ -82,7 +82,6 @@ class LocalDatabase(Database):
             logger.warning("hints will name no rows, because the names could not be read: %s", trouble)
 
     def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
-        """Run one statement in a worker process."""
         request = {"sql": sql, "changes": [change.model_dump() for change in changes]}
         try:
             check_length(sql)
@@ -91,7 +90,6 @@ class LocalDatabase(Database):
             return refusal(error.kind, error.message, error.hint)
 
     def named_values(self, text: str) -> list[NamedValue]:
-        """Look the values up in a worker process, whose server keeps an index of them."""
         try:
             found = self._reply({"text": text}, _LOOK_UP_S)["values"]
         except (TimeoutError, EOFError, QueryError) as error:
@@ -100,7 +98,6 @@ class LocalDatabase(Database):
         return list(map(NamedValue.model_validate, found))
 
     def close(self) -> None:
-        """Stop the worker processes. Running statements return an error."""
         with self._lock:
             self._closed.set()
             for worker in self._idle:
@@ -110,7 +107,7 @@ class LocalDatabase(Database):
         super().close()
 
     def _patient_answer(self, request: dict[str, Any]) -> QueryAnswer:
-        """Return a worker's answer, with retries during an outage. Raises DatabaseFileError after OUTAGE_S seconds."""
+        """Return a worker's answer, retrying during an outage. Raises DatabaseFileError after OUTAGE_S seconds."""
         give_up_at = time.monotonic() + OUTAGE_S
         while True:
             with self._free:
@@ -152,7 +149,7 @@ class LocalDatabase(Database):
         return reply
 
     def _handed_over(self, request: dict[str, Any]) -> Worker:
-        """Send the request to an idle worker, or to a new one if there is none, and return this worker."""
+        """Send the request to an idle worker, else to a new worker, and return the worker."""
         while True:
             with self._lock:
                 self._check_open()
@@ -168,7 +165,7 @@ class LocalDatabase(Database):
                 return worker
 
     def _take_back(self, worker: Worker, *, is_fit: bool) -> None:
-        """Keep the worker for further statements if `is_fit`, else close it. Also close workers idle for over 10 s."""
+        """Keep the worker if `is_fit`, else close the worker. Also close workers that were idle for over 10 s."""
         worker.idle_since = time.monotonic()
         with self._lock:
             self._busy.discard(worker)
@@ -186,7 +183,7 @@ class LocalDatabase(Database):
     def _too_slow(self) -> QueryAnswer:
         # A healthy server ends a statement before the deadline. A server that did not may be down.
         if why := self._engine.silence():
-            return refusal(UNAVAILABLE, why, "look whether the database server runs")
+            return refusal(UNAVAILABLE, why, "check that the database server runs")
         message = f"interrupted after {self.limits.deadline_s:g} seconds"
         return refusal("timeout", message, "read fewer rows: add WHERE and LIMIT, join fewer tables")
 
@@ -236,7 +233,7 @@ class Worker:
             os.kill(self._pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Close the pipe, which ends the process once it is idle."""
+        """Close the pipe, so that the process ends once it is idle."""
         self._pipe.close()
 
 
@@ -271,7 +268,7 @@ class _Server:
             self._process.wait()
 
     def forget(self) -> None:
-        """In a forked child process: drop the server, which belongs to the parent process."""
+        """Drop the server in a forked child process, because the server belongs to the parent process."""
         if self._process is not None:
             self._process.returncode = 0  # no wait(): the server is not a child of this process
         self.__init__()  # type: ignore[misc]

@@ -30,7 +30,7 @@ from sql_agent.schemas import TOOL_NAME, QueryAnswer, QueryLimits
 META = "sql_agent"  # our key in `_meta`
 VALUES_URI = "values://named-in/{text}"
 _CONNECT_S = 60.0  # includes the start of a server's worker processes
-_TRANSFER_S = 30.0  # for the transfer of a query and its answer, in addition to the query's deadline
+_TRANSFER_S = 30.0  # for the transfer of a query and its answer, besides the query's deadline
 _DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLITE, MYSQL)}
 
 _T = TypeVar("_T")
@@ -69,25 +69,23 @@ class McpDatabase(Database):
         super().__init__(server, schema, dialect, limits)
 
     def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
-        """Run one statement on the server. Raises DatabaseFileError if the server itself fails."""
         result = self._wait(self._call(sql, changes), self.limits.deadline_s + _TRANSFER_S)
         if result.is_error and META not in (result.meta or {}):  # the server failed, not the statement
             raise self._unusable(" ".join(getattr(content, "text", "") for content in result.content))
         try:
             return QueryAnswer.model_validate(result.meta[META]["answer"])
         except (KeyError, TypeError, ValueError) as error:
-            raise self._unusable(f"its answer cannot be read: {error!r}") from error
+            raise self._unusable(f"the answer cannot be read: {error!r}") from error
 
     def named_values(self, text: str) -> list[NamedValue]:
-        """Read the server's resource of the values that a text names."""
         found = self._wait(self._values(text), _TRANSFER_S)
         try:
             return TypeAdapter(list[NamedValue]).validate_json(found[0].text)
         except (IndexError, AttributeError, ValueError) as error:
-            raise self._unusable(f"its values cannot be read: {error!r}") from error
+            raise self._unusable(f"the values cannot be read: {error!r}") from error
 
     def close(self) -> None:
-        """Close the connection, and stop the server if a command started it."""
+        """Also stop the server if a command started it."""
         super().close()
         self._stop()
 
@@ -98,13 +96,13 @@ class McpDatabase(Database):
 
     def _read(self, described: Any) -> tuple[Schema, Dialect, QueryLimits]:
         if described is None:
-            raise self._unusable(f"it has no tool {TOOL_NAME} of sql-agent")
+            raise self._unusable(f"the server has no tool {TOOL_NAME} of sql-agent")
         try:
             tables = tuple((str(table), tuple(map(str, columns))) for table, columns in described["tables"])
             schema = Schema(tables, database=described["database"])
             return schema, _DIALECTS[described["dialect"]], QueryLimits.model_validate(described["limits"])
         except (KeyError, TypeError, ValueError) as error:
-            raise self._unusable(f"it is a sql-agent of another version: {error!r}") from error
+            raise self._unusable(f"the server is a sql-agent of another version: {error!r}") from error
 
     async def _call(self, sql: str, changes: Sequence[Change]) -> Any:
         meta = {META: {"changes": [change.model_dump() for change in changes]}}

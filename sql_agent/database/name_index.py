@@ -1,7 +1,7 @@
 """Find row names that are similar to a text: longer names, aliases, misspellings, parts, abbreviations.
 
-Whole names are compared with rapidfuzz instead of trigrams, because most Chinese names have one to four characters. A
-search in 50,000 names takes a few milliseconds.
+Names are compared whole, not by trigrams, because most Chinese names have one to four characters. A search in 50,000
+names takes a few milliseconds.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _CANDIDATES = 200
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _SHARED_CHARS = 3  # minimum of consecutive Chinese characters that a text and a name must share
 _MAX_SHARING_CHARS = 20  # a longer Chinese text is not searched for parts of names
-_MAX_CUT_CHARS = 8  # the end or beginning of a longer text is no abbreviation but a word of a sentence
-_MOST_CUT = 4  # most characters of a text around a misspelt Chinese name
+_MAX_CUT_CHARS = 8  # the end or beginning of a longer text is a word of a sentence and no abbreviation
+_MOST_CUT = 4  # most characters of a text before or after a misspelt Chinese name
 _SHARED_LETTERS = 5  # minimum length of a word that a text and a name share
 _MAX_WORDS = 8  # a text with more words is not searched for parts of names
 _WORDS_TOGETHER = 3  # most consecutive words that are searched as one part
 _MOST_SHARING = 40  # a part of more names is too common, such as 综合征 or "tablets"
-_MOST_CALLED = 3  # rows for one formal name: as many as a hint shows
+_MOST_CALLED = 3  # rows for one formal name
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _DASH = re.compile("[‐-―−]")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
@@ -52,8 +52,8 @@ class Name:
 class Found:
     """The row names similar to one text, the most similar first.
 
-    `exact` names equal the text except for case and blanks. `aliases` are the names of rows that have the text as
-    another name. `longer` names contain the text. `near` names are misspelt in the text or are part of the text.
+    `exact` names equal the text except for case and blanks. `aliases` are names of rows with the text as alias.
+    `longer` names contain the text. `near` names are misspelt in the text or are part of the text.
     `abbreviated` names may be abbreviated by the text, by its beginning or by its end.
     """
 
@@ -65,7 +65,7 @@ class Found:
 
 
 class NameIndex:
-    """An index of row names and their aliases, searched by similarity."""
+    """An index of row names and their aliases."""
 
     def __init__(self, names: Iterable[tuple[str, Name]]) -> None:
         """`names` are pairs: a text that names a row (the row's name or an alias), and the row's `Name`."""
@@ -109,14 +109,14 @@ class NameIndex:
         return tuple(name for name in self._names.get(key, {}) if comparable(name.text) == key)
 
     def _named(self, keys: Iterable[str]) -> tuple[Name, ...]:
-        """Return the rows with the index keys `keys`; rows with a key as name come before rows with it as alias."""
+        """Return the rows of each of `keys`, those with the key as name before those with the key as alias."""
         ordered = (sorted(self._names[key], key=lambda name: comparable(name.text) != key) for key in keys)
         return tuple(dict.fromkeys(name for names in ordered for name in names))
 
     def _near(self, key: str, *, is_part: bool) -> list[str]:
-        """Return index keys that are misspellings or parts of `key`, else keys that share a part with `key`.
+        """Return index keys that are misspelt in `key` or are part of `key`, else keys that share a part with `key`.
 
-        With `is_part` (some names contain the text), shared parts are not searched.
+        With `is_part`, which means that names contain `key`, shared parts are not searched.
         """
         mistyped, inside = self._misspelt(key), self._inside(key)
         if mistyped or is_part or (inside and 2 * len(inside[0]) >= len(key)):
@@ -135,8 +135,8 @@ class NameIndex:
     def _sharing(self, key: str) -> tuple[str, list[str]]:
         """Return the longest part of `key` that names contain, such as a stem or a name in a sentence, and these names.
 
-        A part shorter than half of `key` counts only if few names contain it. In alphabetic text a part is one to three
-        words, which may be misspelt.
+        A part shorter than half of `key` must be in few names. In alphabetic text a part is one to three words, which
+        may be misspelt.
         """
         if _CHINESE.search(key):
             parts = _chinese_parts(key) if len(key) <= _MAX_SHARING_CHARS else []
@@ -163,11 +163,11 @@ class NameIndex:
         return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0])) if far]
 
     def _short_for(self, key: str) -> list[str]:
-        """Return names that `key` abbreviates, else names that start with, or are abbreviated by, its end or beginning.
+        """Return names that `key` abbreviates, else names that begin with, or are abbreviated by, a part of `key`.
 
-        Two characters do not count as an abbreviation, because too many names contain them in order. A
-        beginning counts only if the name shares most of `key`: 格列美脲 is not short for 格列齐特, nor 奥利替芬定 for
-        奥利司他胶囊.
+        The part is the end or the beginning of `key`; two characters are no abbreviation, because too many names
+        contain them in order. For a beginning, the name must share most of `key`: 格列美脲 is not short for 格列齐特,
+        nor 奥利替芬定 for 奥利司他胶囊.
         """
         found = self._abbreviated(key)
         if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
@@ -182,7 +182,7 @@ class NameIndex:
         return []
 
     def _begun(self, part: str) -> list[str]:
-        """Return the names that begin with `part`, or none if there are more than `_FEW`."""
+        """Return the names that begin with `part`; none if more than `_FEW` do."""
         begun = [name for name in self._with(part) if name.startswith(part)]
         return begun if len(begun) <= _FEW else []
 
@@ -251,10 +251,9 @@ def read_names(
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
     """Yield pairs of a name in `naming.called` and the `Name` of the row. `names` maps comparable texts to row names.
 
-    The row is the one whose name is the formal name. Without such a row, the rows with the shortest
-    names that contain the formal name are taken: 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素.
-
-    A row that is named by one of the other names is also paired with the formal name.
+    The row's name is the formal name. Without such a row, the rows with the shortest names that contain the formal name
+    are taken: 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素. A row with one of the other names is paired
+    with the formal name too.
     """
     all_names = "\n".join(["", *names, ""])
     rest = _rest_pattern(naming.beside)

@@ -27,13 +27,13 @@ _MAX_COLUMNS = 3  # shown for one value
 _MAX_ROWS = 3  # shown for one name
 _MAX_ITEMS = 300_000  # kept in memory, with their columns
 _MAX_ITEM_CHARS = 40
-_MIN_PART_CHARS = 3  # of the beginning of a name
-_MIN_MIDDLE_CHARS = 4  # of a part that is not the beginning of a name
+_MIN_PART_CHARS = 3  # shortest beginning of a name
+_MIN_MIDDLE_CHARS = 4  # shortest other part of a name
 _FEW = 3  # a part from the middle of more names is too common
 _MIN_MISSPELT_CHARS = 4
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _MOST_SIMILAR = 50  # names that are compared with a question by edit distance
-_SINGLE_SHARE = 0.9  # a column has single values if so many of its cells are one item
+_SINGLE_SHARE = 0.9  # minimum share of one-item cells in a column of single values
 _SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")
 _QUOTED = re.compile(r"[“\"「『](\S.{0,30}?\S)[”\"」』]")
 _NUMBER = re.compile(r"[\d\s.,%-]+")
@@ -42,10 +42,7 @@ _Column = tuple[str, str]
 
 
 class NamedValue(Record):
-    """A value of the database and the columns that have it, written by `str` as a condition of a statement.
-
-    `operator` is `=` for a whole name, `LIKE` for a pattern.
-    """
+    """A value and the columns that contain it; `operator` is `LIKE` for a pattern. `str()` returns a condition."""
 
     columns: tuple[_Column, ...]
     operator: Literal["=", "LIKE"]
@@ -58,7 +55,7 @@ class NamedValue(Record):
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A part of the question, from `start` to `end`, and the values that it names.
+    """A part of the question and the values that the part names.
 
     `is_name` is whether the part is the name of a row or the beginning of several names.
     """
@@ -75,7 +72,7 @@ class ValueIndex:
     def __init__(self, names: NameIndex, texts: CellTexts) -> None:
         self._names = names
         self._keys = sorted(names.keys)
-        # The ends of names, each with its name, in which parts from the middle of names are looked up.
+        # Each end of a name with the name, to look up parts from the middle of names.
         self._ends = sorted(
             (key[start:], key)
             for key in self._keys
@@ -85,12 +82,12 @@ class ValueIndex:
         self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
         self._texts = texts
         self._columns = list(texts.columns)
-        self._single: dict[int, frozenset[str]] = {}  # the items that are always whole cells, by column of such cells
+        self._single: dict[int, frozenset[str]] = {}  # by column of single values, the items that are whole cells
         self._items = self._read_items(texts)
         self._with_pair: dict[str, list[int]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             if len(key) >= _MIN_MISSPELT_CHARS:
-                # An error in the middle of four characters leaves one pair: characters with one between count too.
+                # An error in the middle of four characters leaves one pair, so pairs around a character count too.
                 for pair in {*_pairs(key), *(_pairs(key, 2) if len(key) == _MIN_MISSPELT_CHARS else ())}:
                     self._with_pair[pair].append(number)
 
@@ -109,7 +106,7 @@ class ValueIndex:
         return list(found)[:MAX_VALUES]
 
     def _exact(self, text: str, start: int, end: int) -> _Span | None:
-        """Return the values that the part names word for word, or None."""
+        """Return the values that text[start:end] names exactly, or None."""
         part = text[start:end]
         rows = self._rows(part)
         begun = self._begun(part) if not rows else ()
@@ -117,19 +114,19 @@ class ValueIndex:
         return _Span(start, end, tuple(values), is_name=bool(rows) or len(begun) > 1) if values else None
 
     def _quoted(self, text: str) -> Iterator[_Span]:
-        """Yield each part in quotation marks that cells contain, with the columns of these cells."""
+        """Yield each part in quotation marks that cells contain, with the columns of the cells."""
         for match in _QUOTED.finditer(text):
             if columns := self._texts.columns_with(match[1])[:_MAX_COLUMNS]:
                 value = NamedValue(columns=tuple(columns), operator="LIKE", value=f"%{match[1]}%")
                 yield _Span(*match.span(1), (value,))
 
     def _rows(self, key: str) -> Sequence[Name]:
-        """Return the rows with this name, else those with this alias."""
+        """Return the rows with the name `key`, else the rows with the alias `key`."""
         rows = self._names.rows(key)
         return [row for row in rows if comparable(row.text) == key] or rows
 
     def _with_item(self, part: str) -> Iterator[NamedValue]:
-        """Yield the columns, except row names, that have the part as an item, those of single values apart."""
+        """Yield the columns, except row names, with the item `part`; those of single values first."""
         found = self._items.get(part, ()) if not _NUMBER.fullmatch(part) else ()
         shown = [number for number in found if self._columns[number] not in self._name_columns][:_MAX_COLUMNS]
         whole = [number for number in shown if part in self._single.get(number, ())]
@@ -138,7 +135,7 @@ class ValueIndex:
                 yield NamedValue(columns=columns, operator="LIKE", value=pattern)
 
     def _begun(self, part: str) -> Sequence[Name]:
-        """Return the rows whose name begins with the part, or the few with the part behind their beginning."""
+        """Return the rows whose name begins with `part`, else the rows whose name contains `part` if they are few."""
         if len(part) < _MIN_PART_CHARS or not part[-1].isalnum():
             return ()
         first, last = bisect_left(self._keys, part), bisect_right(self._keys, part + chr(sys.maxunicode))
@@ -147,7 +144,7 @@ class ValueIndex:
         return [row for row in rows if part in row.text.lower()]  # LIKE searches no alias
 
     def _in_few(self, part: str) -> list[str]:
-        """Return the names that have the part behind their beginning, or none if there are more than `_FEW`."""
+        """Return the names that contain `part` after their beginning; none if more than `_FEW` do."""
         if len(part) < _MIN_MIDDLE_CHARS:
             return []
         first = bisect_left(self._ends, (part,))
@@ -155,7 +152,7 @@ class ValueIndex:
         return found if len(found) <= _FEW else []
 
     def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:
-        """Yield the names that a part of the question misspells, unless most of the part is spelt right as another."""
+        """Yield the parts of the question that misspell a name, except parts that an exact name mostly covers."""
         pairs = {*_pairs(text), *_pairs(text, 2)}
         shared = Counter(number for pair in pairs for number in self._with_pair.get(pair, ()))
         near = []
@@ -173,7 +170,7 @@ class ValueIndex:
             yield _Span(start, end, tuple(_whole(rows)), is_name=True)
 
     def _read_items(self, texts: CellTexts) -> dict[str, tuple[int, ...]]:
-        """Return the numbers of the columns that have an item, the one with most occurrences first."""
+        """Return for each item the numbers of its columns, the one with most occurrences first."""
         counts: dict[str, dict[int, int]] = {}
         for number, cells in enumerate(texts.columns.values()):
             found: Counter[str] = Counter()
@@ -193,7 +190,7 @@ class ValueIndex:
 
 
 def _whole(rows: Sequence[Name]) -> list[NamedValue]:
-    """Return the first row names, each with all columns that have a row of this name."""
+    """Return the names of the first rows, each with all columns that contain the name."""
     ordered = sorted(rows[:_MAX_ROWS], key=lambda row: row.text)
     return [
         NamedValue(columns=tuple((row.table, row.column) for row in group), operator="=", value=text)
@@ -202,7 +199,6 @@ def _whole(rows: Sequence[Name]) -> list[NamedValue]:
 
 
 def _beginning(part: str, begun: Sequence[Name]) -> Iterator[NamedValue]:
-    """Yield the columns of the names that begin with the part."""
     if columns := tuple(dict.fromkeys((row.table, row.column) for row in begun)):
         yield NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
 

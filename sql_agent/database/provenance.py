@@ -1,19 +1,18 @@
 """Find out which items of a question's evidence the agent's queries read.
 
-It does not matter how a statement finds a row: by name or id, through aliases, a WITH query or a subquery. The
-statement is run again on changed tables. It read an item if the relevant part of its result changes with the item. This
-is the counterfactual form of why-provenance (Buneman, Khanna and Tan 2001, "Why and Where").
+A statement may find a row in any way: by name or id, through aliases, a WITH query or a subquery. The statement is run
+again on changed tables, and has read an item if its result changes with the item. This is the counterfactual form of
+why-provenance (Buneman, Khanna and Tan 2001, "Why and Where"). A statement has read
 
-    a text     the result shows a mark that was appended to the text in its cell; or the text is not written in the
-               statement, and the result no longer shows the text when the cell has another one
-    a name     as for a text, and some query depends on the columns by which the gold SQL finds the row
-    a number   a cell or the number of rows is this number, also if the table has only the evidence's rows, but not if
-               these rows are missing or have another text
-    yes or no  the statement searches the cell for a text; its result changes if the cell has another or this text, and
-               does not change if the cells of all other rows have this text
+    a text     if the result shows a mark that was appended to the text in its cell; or if the text is not written in
+               the statement, and the result no longer shows the text when the cell has another text
+    a name     as for a text, if some query depends on the columns by which the gold SQL finds the row
+    a number   if a cell or the number of rows is this number, also if the table has only the evidence's rows, but not
+               if these rows are missing or have another text
+    yes or no  if the statement searches the cell for a text, and the result changes when the cell has another text or
+               this text, but not when the cells of all other rows have this text
 
-Queries that together show more than twenty other values of the evidence's columns list a table, and count as having
-read nothing.
+Queries that together show more than twenty other values of the evidence's columns list a table, and have read nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from sql_agent.reward.judges.items import Reader
 from sql_agent.reward.judges.reference import searched_texts, searches, written_texts, written_values
 from sql_agent.schemas import Cell, Evidence, QueryAnswer, QueryCall, Question
 
-_MOST_OTHERS = 20  # values of the evidence's columns in other rows that all queries together may show
+_MOST_OTHERS = 20  # values of the evidence's columns in other rows that all queries may show together
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
 _ANOTHER = "—"  # replaces the text of a cell
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -55,8 +54,8 @@ def judge_case(  # noqa: PLR0917  the parts of a graded rollout
 ) -> JudgeCase:
     """Return the input of a judge for `answer`, with the evidence that `calls` read and the names of its rows.
 
-    `names` gives the column of row names by table, as the task defines it. `reader` must be for the question's
-    language. Row names are looked up only for an answer with a colon.
+    `names` gives the row names of a table, as the task defines them. `reader` must be for the question's language. Row
+    names are looked up only for an answer with a colon.
     """
     conclusion = reader.number_or_yes_no(question.answer, question.question)
     read = None
@@ -76,8 +75,8 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
 ) -> tuple[Evidence, ...]:
     """Return the items of `evidence` that at least one of `calls` read.
 
-    `conclusion` is the reference if it is a number (in digits) or yes or no: such an answer follows from cells and is
-    in none of them. `gold` are the statements of the gold SQL. `names` gives the column of row names by table.
+    `conclusion` is the reference answer if it is a number (in digits) or yes or no, which follows from cells but is in
+    no cell. `gold` are the statements of the gold SQL. `names` gives the row names of a table.
     """
     queries = [_Query(call, evidence, database) for call in calls if call.answer.status == "ok"]
     fields = {fold(item.field) for item in evidence}
@@ -108,10 +107,7 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
 def row_names(
     evidence: Iterable[Evidence], database: _Database, names: Mapping[str, Naming]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return for each item of `evidence` a tuple with all names of its row: the name, aliases and everyday names.
-
-    The tuple is empty if the table is not in `names`.
-    """
+    """Return for each item of `evidence` the names of its row, aliases and everyday names too; () without a Naming."""
     evidence = tuple(evidence)
     rows = dict.fromkeys((item.table, item.row_id) for item in evidence)
     named = {row: tuple(_names_of(*row, database, names.get(row[0]))) for row in rows}
@@ -135,7 +131,7 @@ def _names_of(table: str, row_id: int, database: _Database, naming: Naming | Non
 
 
 class _Query:
-    """A query of the agent, which can be run again on changed tables."""
+    """A query of the agent, to run again on changed tables."""
 
     def __init__(self, call: QueryCall, evidence: Sequence[Evidence], database: _Database) -> None:
         self._sql, self._records, self._database = call.sql, call.answer.records, database
@@ -145,7 +141,10 @@ class _Query:
             self._ids[item.table] = tuple(dict.fromkeys((*self._ids.get(item.table, ()), item.row_id)))
 
     def shown(self) -> tuple[set[Evidence], int]:
-        """Return the evidence that the result shows, and how many values of the same columns in other rows it shows."""
+        """Return the evidence items that the result contains, and how many other values the result contains.
+
+        The other values come from the same columns but from rows without evidence.
+        """
         if not any(_contain(self._records, item.quote) for item in self._evidence):
             return set(), 0
         marks = {item: f"‹{number}›" for number, item in enumerate(self._evidence)}
@@ -166,19 +165,19 @@ class _Query:
             shown = _contain(self._records, item.quote)
             if item in found or not shown or any(_squeezed(item.quote) in text for text in written):
                 continue
-            # A comparison of the cell with its text does not find the marked cell, so the text is replaced instead.
+            # A condition that compares the cell with its text does not find a marked cell, so the text is replaced.
             other = self._over([_cell(item, _ANOTHER)])
             if other is not None and _contain(other, item.quote) < shown:
                 found.add(item)
         return found, text.count("‹›")
 
     def depends_on(self, columns: Iterable[str]) -> bool:
-        """Return whether the result changes when the evidence's rows have another text in `columns`."""
+        """Return whether the result changes if the evidence's rows have another text in `columns`."""
         texts = (_ANOTHER, "; ".join(searched_texts(self._sql)))
         return any(self._changes(self._cells(columns, text)) for text in texts)
 
     def counts(self, number: float, columns: Iterable[str]) -> bool:
-        """Return whether the result shows `number`, and no longer does with other rows or other cells in `columns`."""
+        """Return whether the result shows `number`, and does not with other rows or other cells in `columns`."""
         written = written_values(self._sql)
         said = _times_said(self._records, number, written)
         if not said or not _times_said(self._over(self._rows(others=True)) or (), number, written):
@@ -189,7 +188,7 @@ class _Query:
         return self.depends_on(columns)
 
     def decided(self, evidence: Iterable[Evidence]) -> set[Evidence]:
-        """Return the items of `evidence` that the statement searches for a text, if the match decides the result."""
+        """Return the items of `evidence` that the statement searches for a text, and whose match decides the result."""
         found = set()
         for item in evidence:
             texts = [

@@ -10,8 +10,8 @@ from functools import cached_property
 from sql_agent.errors import DatabaseFileError
 
 MAX_HINT_CHARS = 200  # for models with a small context
-_TABLES_DESCRIBED = 4  # a hint lists columns only if there are at most so many tables
-_MUCH_NEARER = 0.1  # by how much the column of another table must be more similar
+_TABLES_DESCRIBED = 4  # a hint lists no columns in a database with more tables
+_MUCH_NEARER = 0.1  # minimum by which a column of another table must be more similar
 
 _TO_LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
 
@@ -49,8 +49,7 @@ class RequiredSchema:
     """The tables that a database must have, each with its required columns and at least one row.
 
     Statements may read only these tables. If `tables` is None, statements may read every table, and the database must
-    have at least one. `hint` says how to get such a database. `names` gives the column of row names by table, for
-    hints.
+    have at least one. `hint` says how to get such a database. `names` gives the row names of a table, for hints.
     """
 
     tables: Mapping[str, tuple[str, ...]] | None
@@ -77,7 +76,7 @@ class Schema:
         return dict(self.tables)
 
     def row_key(self, table: str) -> str | None:
-        """Return the integer column that identifies a row of `table`, such as `id` or `rowid`; None without one."""
+        """Return the integer column that identifies a row of `table`, such as `id` or `rowid`, or None."""
         return self._row_keys.get(fold(table), "id")
 
     @cached_property
@@ -85,7 +84,7 @@ class Schema:
         return {fold(table): key for table, key in self.row_keys}
 
     def spelled(self, table: str) -> str | None:
-        """Return the exact name of `table`, which may be given in any case; None for an unknown table."""
+        """Return the name of `table`, given in any case, as the database spells it; None for an unknown table."""
         return table if table in self.columns else self._by_folded_name.get(fold(table))
 
     @cached_property
@@ -94,12 +93,11 @@ class Schema:
 
     @cached_property
     def column_names(self) -> frozenset[str]:
-        """Return the columns of all readable tables, in lower case."""
+        """Return the columns of all readable tables, folded."""
         return frozenset(fold(column) for _, columns in self.tables for column in columns)
 
     @property
     def only_these(self) -> str:
-        """Return a hint for a statement that reads a forbidden table: the tables that may be read."""
         return shortened(f"only {_listed(self.columns)} may be read")
 
     @property
@@ -129,7 +127,6 @@ class Schema:
         return shortened("; ".join(f"{table} has {', '.join(columns)}" for table, columns in read))
 
     def nearest_table(self, name: str) -> str:
-        """Return a hint for an unknown table."""
         near = _nearest(fold(name), list(self.columns))
         return f"did you mean {near[0]}?" if near else shortened(f"the database has {_listed(self.columns)}")
 
@@ -153,9 +150,8 @@ def readable_tables(
     for name, needed in required.tables.items():
         table = fold(name)
         if table not in found:
-            raise DatabaseFileError(
-                f"{source} has no table {table} (found: {', '.join(sorted(found))})", hint=required.hint
-            )
+            message = f"{source} has no table {table} (found: {', '.join(sorted(found))})"
+            raise DatabaseFileError(message, hint=required.hint)
         tables[table] = columns_of(table)
         missing = [column for column in needed if fold(column) not in map(fold, tables[table])]
         if missing:

@@ -14,7 +14,7 @@ from sql_agent.errors import QueryError
 
 
 class RefusedByDesignError(QueryError):
-    """A WITH query is refused although SQLite would run it: it is recursive, or has the name of a table."""
+    """The refusal of a WITH query that SQLite would run: a recursive one, or one with the name of a table."""
 
 
 class Relation(NamedTuple):
@@ -55,7 +55,7 @@ def check_tables(tree: exp.Query, schema: Schema, dialect: Dialect) -> None:
 
 def _check_table(table: exp.Table, schema: Schema, dialect: Dialect) -> None:
     if not isinstance(table.this, exp.Identifier):
-        message = "a function cannot stand in place of a table"
+        message = "a function cannot be used as a table"
         raise QueryError("forbidden_table", message, hint=schema.only_these)
     if _with_query(table, dialect) is not None or _schema_table(table, schema, dialect) is not None:
         return
@@ -69,9 +69,9 @@ def _check_table(table: exp.Table, schema: Schema, dialect: Dialect) -> None:
 
 
 def _with_query(table: exp.Table, dialect: Dialect) -> exp.CTE | None:
-    """Return the WITH query to which a table's name refers: the innermost one that is defined before the table.
+    """Return the WITH query to which a table's name refers, the innermost that is defined before the table, or None.
 
-    Returns None without one. Raises RefusedByDesignError for a WITH query that names itself.
+    Raises RefusedByDesignError for a WITH query that reads itself.
     """
     if table.db:
         return None
@@ -116,13 +116,11 @@ def shows_tables(tree: exp.Query, schema: Schema, dialect: Dialect) -> bool:
 
 
 class _Origins:
-    """Finds out for each query of a statement whether its columns come from tables of the schema."""
-
     def __init__(self, schema: Schema, dialect: Dialect) -> None:
         self._schema = schema
         self._dialect = dialect
         self._queries: dict[int, Relation] = {}  # keyed by id(), because a WITH query may be used many times
-        self._sources: dict[int, dict[str, Relation]] = {}  # the relations of a SELECT's FROM clause, keyed by its id()
+        self._sources: dict[int, dict[str, Relation]] = {}  # those of a FROM clause, keyed by the SELECT's id()
 
     def of_query(self, query: exp.Expr) -> Relation:
         if id(query) not in self._queries:

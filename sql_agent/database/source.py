@@ -1,4 +1,4 @@
-"""Parse the location of a database (a SQLite file, or a MySQL or MariaDB server), and define how to connect."""
+"""Parse the location of a database (a SQLite file, or a MySQL or MariaDB server), and open the database there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sql_agent.database.sqlite.connection import open_file
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import QueryLimits
 
-# A SQLite file or a server. str() of either has no password and is shown in messages.
+# A SQLite file or a server. Messages show str() of a source, which has no password.
 Source = Path | ServerAddress
 
 _SQLITE = "sqlite:///"
@@ -35,8 +35,7 @@ class Connection(Protocol):
     def read(self, sql: str, seconds: float | None = None) -> Sequence[tuple[object, ...]]:
         """Return all rows of a trusted statement. Raises QueryError after `seconds`; None means no limit."""
 
-    def close(self) -> None:
-        """Close the connection."""
+    def close(self) -> None: ...
 
 
 class Engine(Protocol):
@@ -52,12 +51,12 @@ class Engine(Protocol):
         """Open a connection that runs statements on the tables of `schema`. Raises QueryError."""
 
     def silence(self) -> str | None:
-        """Return why the database does not respond, None if it does. Called after a statement missed its deadline."""
+        """Return why the database does not respond, or None if the database responds."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A checked database: the engine that connects to it, its readable tables, its row names, and limits of answers."""
+    """A checked database. `names` gives the row names of a table; `hinted` is whether answers have hints."""
 
     engine: Engine
     schema: Schema
@@ -67,7 +66,7 @@ class Opened:
 
 
 def open_source(source: str | Source, required: RequiredSchema, limits: QueryLimits) -> Opened:
-    """Check the database at `source`. Raises DatabaseFileError if it is missing or lacks something that is required."""
+    """Check the database at `source`. Raises DatabaseFileError if the database or a required part of it is missing."""
     source = parse_source(source) if isinstance(source, str) else source
     names = {
         table: replace(naming, aliases=dict(naming.aliases), called=dict(naming.called))
@@ -81,7 +80,7 @@ def open_source(source: str | Source, required: RequiredSchema, limits: QueryLim
 
 
 def parse_source(text: str) -> Source:
-    """Return the path or address in `text`. Raises ConfigError for another kind of URL or one without a database."""
+    """Return the path or address in `text`. Raises ConfigError for a URL of another scheme or without a database."""
     if not is_url(text):
         return Path(text)
     if text.startswith(_SQLITE):
@@ -90,7 +89,7 @@ def parse_source(text: str) -> Source:
     if scheme in SCHEMES and rest.startswith("//"):
         return ServerAddress.parse(text)
     raise ConfigError(
-        f"a database at {scheme}: cannot be queried",
+        f"a database with a URL of the scheme {scheme}: cannot be queried",
         hint="give mysql+pymysql://USER:PASSWORD@HOST/DATABASE, or the path of a SQLite file",
     )
 

@@ -1,4 +1,4 @@
-"""Build variants of a statement: a text searched elsewhere, fewer conditions, other columns, one of its tables."""
+"""Build variants of a statement: a text searched in another column, fewer conditions, other outputs, one table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Variants:
-    """Builds variants of statements on one database. `name_columns` gives the column of row names by table, or None."""
+    """Builds variants of statements on one database. `name_columns` gives a table's column of row names, or None."""
 
     def __init__(self, schema: Schema, dialect: Dialect, name_columns: Mapping[str, str | None]) -> None:
         self._schema = schema
@@ -36,7 +36,11 @@ class Variants:
     def searched_at(
         self, tree: exp.Query, text: SearchedText, place: Place, parts: Sequence[Condition] = ()
     ) -> exp.Query:
-        """Return the statement with `text` searched at `place`; of `parts`, its conditions, those about others stay."""
+        """Return the statement with `text` searched at `place`.
+
+        If `place` is in another table, a SELECT of that table is returned, with the conditions `parts` on other tables
+        whose columns that table has.
+        """
         if place.table != text.table or isinstance(text.node, exp.Literal):
             columns = set(map(fold, self._schema.columns[place.table]))
             kept = [
@@ -58,16 +62,16 @@ class Variants:
         return showing(changed, first=[self._column(name or "", alias)] if place.is_part else [])
 
     def without(self, tree: exp.Query, parts: Sequence[Condition]) -> list[exp.Query]:
-        """Return the statement without the conditions `parts` but with their columns; none if no condition is left."""
+        """Return the statement without the conditions `parts`, whose columns it shows; [] if no condition is left."""
         if not 0 < len(parts) < len(conditions(tree, self._schema, self._dialect)):
             return []
         rest = edited(tree, [(part.node, None) for part in parts])
         return [showing(rest, last=[column for part in parts for column in part.node.find_all(exp.Column)])]
 
     def of_one_table(self, tree: exp.Query, where: Place | Condition, others: Iterable[exp.Expr] = ()) -> exp.Query:
-        """Return a SELECT of one table with the outputs of `tree` that the table has, else with the row's name.
+        """Return a SELECT of one table with the outputs of `tree` that the table has, else the row's name.
 
-        Of a row that is found by its name, and that has none of the outputs, all columns are read.
+        Without such outputs, a row that is found by its name is read whole.
         """
         test = self._test(where) if isinstance(where, Place) else without_aliases(where.node)
         table = where.table or ""
@@ -91,7 +95,7 @@ class Variants:
         return showing(select, first=[self._column(name)] if name is not None and not is_named else [])
 
     def reading(self, tree: exp.Query, columns: Iterable[str], *, instead_of: Sequence[exp.Expr]) -> exp.Query:
-        """Return the statement with `columns` as outputs in place of some of its outputs."""
+        """Return the statement with the outputs `columns` in place of the outputs `instead_of`."""
         kept = [output.copy() for output in tree.selects if output not in instead_of]
         changed = tree.copy()
         changed.set("expressions", [*kept, *map(self._column, columns)])
@@ -112,7 +116,7 @@ class Variants:
 
 
 def showing(tree: exp.Query, first: Iterable[exp.Column] = (), last: Iterable[exp.Column] = ()) -> exp.Query:
-    """Add columns before and behind the outputs of `tree`, if all of its outputs are plain columns, and return it."""
+    """Add columns before and after the outputs of `tree`, if all outputs are plain columns, and return `tree`."""
     outputs = [output.unalias() for output in tree.selects]
     is_plain = all(isinstance(output, exp.Column) and not output.is_star for output in outputs)
     if isinstance(tree, exp.Select) and is_plain and not tree.args.get("distinct") and not tree.args.get("group"):

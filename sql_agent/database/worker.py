@@ -1,16 +1,16 @@
 """Answer statements in worker processes: check the statement, run it, cut the answer, write the hint.
 
 A server process forks the workers. They protect the program from:
-- Late statements. SQLite and the database servers end a statement at its deadline. SQLite's compiler and functions
-  cannot be interrupted, nor a server that does not respond, so the parent kills a worker that is 0.2 s late.
+- Late statements. SQLite and the database servers end a statement at its deadline. SQLite's compiler and functions,
+  and a server that does not respond, cannot be interrupted, so the parent kills a worker that is 0.2 s late.
 - Memory and files. A worker has 512 MiB of address space, cannot write a file above 64 KiB, and starts no process.
 - Crashes of the engine. The program gets an error as the answer, and the next statement gets another worker.
 
 The processes do not prevent reading other files or using the network. The guard and read-only connections do.
 
 The server exists because a program with threads must not fork: a lock that another thread has taken stays locked in the
-child, which made one start in ten hang. The server is a separate program with a single thread. It imports sqlglot once,
-in half a second, reads what hints search in each database once, and forks a worker in a few milliseconds.
+child, which made one start in ten hang. The server is a separate program with a single thread. The server imports
+sqlglot once, in half a second, builds the indexes of each database once, and forks a worker in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _SWOLLEN_KIB = 100 * 1024
 # Time limit of each statement that is run for a hint, about ten times its usual duration.
 _HINT_STATEMENT_S = 0.25
 _WARM_UP_S = 0.1  # time limit of a new worker's own statement
-_SHORTEST_S = 0.01  # of a server's time limit; 0 would be none
-_MOST_DATABASES = 100  # databases whose names and texts the server keeps
+_SHORTEST_S = 0.01  # shortest time limit; 0 would mean no limit to a database server
+_MOST_DATABASES = 100  # databases whose indexes the server keeps
 _FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
 
 
@@ -82,7 +82,7 @@ def serve() -> None:
 
 
 class _Loaded(NamedTuple):
-    """A database, what hints search in it, and the error message if that could not be read."""
+    """A database, its indexes, and the error message if the indexes could not be built."""
 
     opened: Opened
     names: NameIndex
@@ -93,7 +93,7 @@ class _Loaded(NamedTuple):
 
 @lru_cache(_MOST_DATABASES)
 def _read(data: bytes) -> _Loaded:
-    """Unpickle a database and read its row names and texts."""
+    """Unpickle a database and build its indexes."""
     _, opened = pickle.loads(data)  # noqa: S301  from the program that started this server
     names, texts, trouble = NameIndex(()), CellTexts({}), None
     if opened.hinted:
@@ -112,7 +112,7 @@ def _read(data: bytes) -> _Loaded:
 
 
 def _run_worker(pipe: Pipe, loaded: _Loaded, turns: IO[bytes]) -> NoReturn:
-    """Send the process id and the trouble through `pipe`, answer the requests from `pipe`, and end this process."""
+    """Send the process id and `trouble` through `pipe`, answer the requests from `pipe`, and end this process."""
     die_with_parent()
     try:
         _limit_resources()
@@ -159,7 +159,7 @@ class _Session:
         self._hints = Hints(
             opened.schema, opened.names, self._read, opened.engine.dialect, names=loaded.names, texts=loaded.texts
         )
-        with contextlib.suppress(QueryError):  # the first statement tries again, and says why it fails
+        with contextlib.suppress(QueryError):  # the first statement connects again, and its answer says what failed
             self._connect()
             self._warm_up()
 
@@ -167,8 +167,8 @@ class _Session:
         """Answer requests until this process has grown too large. Raises EOFError when the parent closes the pipe.
 
         A request is JSON: `{"sql": text, "changes": [Change as an object, ...], "due": deadline by time.monotonic()}`.
-        The reply is `{"answer": QueryAnswer, "last": whether this worker ends now}`.
-        The reply to a request with a "text" in place of "sql" has the "values" that this text names.
+        The reply is `{"answer": QueryAnswer, "last": whether this worker ends now}`. The request `{"text": text}` has
+        the reply `{"values": the values that the text names, "last": ...}`.
         """
         most_kib = _peak_kib() + _SWOLLEN_KIB
         while _peak_kib() <= most_kib:
@@ -180,10 +180,10 @@ class _Session:
             _send(pipe, {**reply, "last": _peak_kib() > most_kib})
 
     def _warm_up(self) -> None:
-        """Answer a statement, which copies most of the shared memory pages that the first one of a model would copy.
+        """Run a statement, so that the memory pages that this process shares with the server and writes to are copied.
 
-        That one takes 1.3 ms after this, and 4 ms without it. The pages of a hint are left shared, because they take
-        30 ms, in which a statement waits for its worker.
+        A model's first statement then takes 1.3 ms instead of 4 ms. The pages that hints use are not copied, because
+        that takes 30 ms, in which a statement would wait for this worker.
         """
         table, columns = self._opened.schema.tables[0]
         column = quoted(columns[0])
@@ -205,7 +205,7 @@ class _Session:
             return refusal("too_complex", "out of memory", "write a shorter statement")
         except Exception as error:
             message = f"the statement cannot be read: {type(error).__name__}: {error}"
-            return refusal("failed", message, "write it in another way")
+            return refusal("failed", message, "write the statement in another way")
         finally:
             deadline.end_turn()
         if failed is not None:
@@ -231,7 +231,7 @@ class _Session:
         return self._hints.after_unknown_column(parse(clean(sql, dialect), dialect), remark)
 
     def _hint(self, write: Callable[[], str | None], deadline: Deadline) -> str | None:
-        """Return the hint; None if there is none, no time is left for it, or writing it fails."""
+        """Return the hint from `write`; None if no time is left or `write` fails."""
         try:
             with deadline.enforced():
                 return write()
@@ -246,7 +246,7 @@ class _Session:
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:
         """Return all rows of a trusted statement. Raises QueryError if the statement fails or takes over 0.25 s.
 
-        Raises OutOfTime after the deadline, because SQLite drops the OutOfTime that interrupts a statement.
+        Raises OutOfTime here after the deadline, because SQLite drops an OutOfTime that interrupts a statement.
         """
         left = self._due - time.monotonic()
         if left < _SHORTEST_S:

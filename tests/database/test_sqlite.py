@@ -157,7 +157,7 @@ class TestAnswers:
             ('SELECT count("nme") FROM drugs_info', "unknown_column", "single quotes: 'nme'"),
             ("SELECT id FROM disease WHERE id = ?", "syntax", "the value itself"),
             ("SELECT id FROM disease WHERE id = :id", "syntax", "the value itself"),
-            ("SELECT 1 FROM disease, LATERAL (SELECT 1)", "syntax", "leave it out"),
+            ("SELECT 1 FROM disease, LATERAL (SELECT 1)", "syntax", "leave out"),
             ("SELECT id FROM disease UNION ALL (SELECT 1)", "syntax", "leave out the parentheses"),
             ("SELECT group_concat(id, ', ' ORDER BY id) FROM disease", "syntax", "FROM (SELECT x FROM ... ORDER BY y)"),
             ('SELECT "disease_name" FROM drugs_info', "unknown_column", "a column of disease"),

@@ -362,7 +362,7 @@ class TestAnotherFile:
             assert caplog.messages[1:] == [f"The database {file} answers again."]
             monkeypatch.setattr("sql_agent.database.local.OUTAGE_S", 0.0)
             writer.execute("BEGIN EXCLUSIVE")
-            with pytest.raises(DatabaseFileError, match=r"locked \(another program writes"):
+            with pytest.raises(DatabaseFileError, match=r"locked \(wait until the other program"):
                 database.query(FAST)
             writer.close()
 

@@ -45,7 +45,7 @@ class ServerAddress:
 
     @property
     def url(self) -> str:
-        """Return the URL with the password."""
+        """The URL with the password."""
         user = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         options = {name: value for name in _OPTIONS if (value := getattr(self, name)) not in {None, "preferred"}}
         query = f"?{urlencode(options)}" if options else ""
@@ -60,14 +60,13 @@ class ServerAddress:
         except ValueError:  # the ValueError's message can contain a part of the password
             raise ConfigError("the host or port in the database's URL cannot be read", hint=_ENCODE) from None
         if "@" in parts.path + parts.query + parts.fragment:  # an unescaped / ? or # in the password
-            raise ConfigError("the database's URL has an @ behind the host", hint=_ENCODE)
+            raise ConfigError("the database's URL has an @ after the host", hint=_ENCODE)
         database = unquote(parts.path.strip("/"))
         options = dict(parse_qsl(parts.query))
         unknown = sorted(options.keys() - set(_OPTIONS) - {"charset"})  # charset is always utf8mb4
         if unknown:
-            raise ConfigError(
-                f"the database's URL has unknown options: {', '.join(unknown)}", hint=f"known: {', '.join(_OPTIONS)}"
-            )
+            message = f"the database's URL has unknown options: {', '.join(unknown)}"
+            raise ConfigError(message, hint=f"known: {', '.join(_OPTIONS)}")
         options.pop("charset", None)
         if not host and "unix_socket" not in options:
             raise ConfigError("the database's URL names no host", hint=_EXAMPLE)
@@ -91,16 +90,19 @@ class ServerAddress:
 
     def _check_tls(self) -> None:
         if self.ssl_mode not in _MODES:
-            raise ConfigError(f"ssl_mode={self.ssl_mode} in the database's URL", hint=f"use {', '.join(_MODES)}")
+            raise ConfigError(
+                f"the database's URL has the unknown ssl_mode={self.ssl_mode}", hint=f"known: {', '.join(_MODES)}"
+            )
         given = [path for path in (self.ssl_ca, self.ssl_cert, self.ssl_key) if path]
         if given and self.ssl_mode in {"disabled", "preferred"}:
-            raise ConfigError("certificates without an ssl_mode that uses them", hint="add ssl_mode=verify_identity")
+            raise ConfigError("certificates without an ssl_mode that needs them", hint="add ssl_mode=verify_identity")
         if self.ssl_key and not self.ssl_cert:
-            raise ConfigError("ssl_key without ssl_cert in the database's URL", hint="give both")
+            raise ConfigError("the database's URL has ssl_key without ssl_cert", hint="give both")
         try:
             self.tls()
         except (ssl.SSLError, OSError) as error:
-            raise ConfigError(f"{', '.join(given)} in the database's URL: {error}", hint="check the files") from error
+            message = f"{', '.join(given)} of the database's URL cannot be used: {error}"
+            raise ConfigError(message, hint="check the files") from error
 
 
 def _context(mode: str, authority: str | None = None) -> ssl.SSLContext:

@@ -28,14 +28,14 @@ from sql_agent.schemas import QueryLimits
 # Share of the deadline after which the server ends a statement. Were the worker killed first, the answer would name no
 # cause, and the statement would keep running.
 _SERVER_SHARE = 0.9
-_WAITS_S = 0.05  # between two attempts to connect to a server with too many connections
+_WAITS_S = 0.05  # pause between two attempts to connect to a server with too many connections
 _TOO_MANY = frozenset({1040, 1203, 1226})  # error numbers for too many connections
 _CONNECT_S = 10
 _ANSWERS_S = 2.0  # time in which even a busy server accepts a new connection
 # || concatenates texts, as in SQLite, so that a statement runs on both engines.
 _SESSION = {"sql_mode": "'PIPES_AS_CONCAT'", "group_concat_max_len": "65536"}
 _MARIADB = {"max_session_mem_used": "134217728", "tmp_disk_table_size": "134217728"}
-_LEAST = {"MariaDB": (10, 3), "MySQL": (8, 0)}  # the first with WITH, window functions and a statement time limit
+_LEAST = {"MariaDB": (10, 3), "MySQL": (8, 0)}  # the first versions with WITH and time limits
 
 _INTEGERS = ("TINY", "SHORT", "LONG", "LONGLONG", "INT24", "YEAR")
 _FAILURES = (pymysql.Error, OSError, MemoryError)
@@ -56,7 +56,7 @@ _DECODERS: dict[int, Any] = {
 
 
 def open_server(address: ServerAddress, required: RequiredSchema, limits: QueryLimits) -> tuple[MysqlServer, Schema]:
-    """Check the database at `address`, and return how to connect and its schema.
+    """Check the database at `address`, and return its connection data and its schema.
 
     Raises DatabaseFileError if the database cannot be queried or lacks a required table, column or row.
     """
@@ -89,11 +89,9 @@ class MysqlServer:
         return MYSQL
 
     def connect(self, schema: Schema, limits: QueryLimits) -> MysqlConnection:
-        """Open a connection that runs statements on the tables of `schema`. Raises QueryError."""
         return MysqlConnection(self, schema, limits)
 
     def silence(self) -> str | None:
-        """Return why the server does not answer, after up to 2 s; None if the server answers."""
         try:
             connect_to(self.address, within_s=_ANSWERS_S).close()
         except _FAILURES as error:
@@ -103,13 +101,10 @@ class MysqlServer:
     def session(self, limits: QueryLimits) -> dict[str, str]:
         """Return the session variables that make the server enforce `limits`."""
         seconds = limits.deadline_s * _SERVER_SHARE
-        limit = (
-            {"max_statement_time": f"{seconds:.3f}"}
-            if self.is_mariadb
-            else {"max_execution_time": str(max(1, int(seconds * 1000)))}
-        )
         waits = {"lock_wait_timeout": str(max(1, int(seconds))), "sql_select_limit": str(limits.max_rows + 1)}
-        return {**_SESSION, **limit, **waits, **(_MARIADB if self.is_mariadb else {})}
+        if self.is_mariadb:
+            return {**_SESSION, **waits, **_MARIADB, "max_statement_time": f"{seconds:.3f}"}
+        return {**_SESSION, **waits, "max_execution_time": str(max(1, int(seconds * 1000)))}
 
     def limited(self, sql: str, seconds: float) -> str:
         """Return the SELECT `sql` with a time limit of `seconds`, which the server enforces."""
@@ -119,9 +114,9 @@ class MysqlServer:
 
 
 class MysqlConnection:
-    """A read-only session, which is opened again if the server has closed it.
+    """A session, which is opened again if the server has closed it.
 
-    Read-only, so that even a statement that the guard misreads cannot write.
+    The session is read-only, so that even a statement that the guard misreads cannot write.
     """
 
     def __init__(self, server: MysqlServer, schema: Schema, limits: QueryLimits) -> None:
@@ -131,10 +126,6 @@ class MysqlConnection:
         self._raw = self._open()
 
     def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
-        """Run a statement that a model wrote, on the tables after `changes`.
-
-        Raises QueryError if the guard refuses the statement or the statement fails.
-        """
         try:
             with deadline.enforced():
                 checked = check(sql, self._schema, MYSQL)
@@ -161,7 +152,6 @@ class MysqlConnection:
             raise from_server(error, sql, self._schema) from error
 
     def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
-        """Return all rows of a trusted SELECT, which must return few rows. Raises QueryError."""
         try:
             with self._raw.cursor() as cursor:
                 cursor.execute(sql if seconds is None else self._server.limited(sql, seconds))
@@ -170,7 +160,6 @@ class MysqlConnection:
             raise from_server(error, sql, self._schema) from error
 
     def close(self) -> None:
-        """Close the connection."""
         if self._raw.open:
             self._raw.close()
 
@@ -187,7 +176,7 @@ class MysqlConnection:
         return result
 
     def _check_origin(self, cursor: SSCursor) -> None:
-        """Raise QueryError if the server reports a column of another database, which the guard has missed."""
+        """Raise QueryError if the result has a column of another database, which the guard has missed."""
         for column in cursor._result.fields:
             database = column.db.decode("utf-8", "replace")
             if database not in {"", self._schema.database}:
@@ -195,7 +184,7 @@ class MysqlConnection:
                 raise QueryError("forbidden_table", f"{database} may not be read", hint=self._schema.only_these)
 
     def _leave(self, cursor: SSCursor) -> None:
-        """Drop an unread result: the protocol cannot skip rows, so close the connection and open a new one."""
+        """Open a new connection in place of one with unread rows, which the protocol cannot skip."""
         cursor._result.unbuffered_active = False
         self.close()
         self._raw = self._open()

@@ -1,7 +1,7 @@
 """Define the SQL of MySQL and MariaDB: the parser, the allowed functions, and the allowed parts of a statement.
 
-The servers have no authorizer like SQLite's. Therefore only listed types of nodes may occur in a statement, and sqlglot
-must agree with the server on where quotes end.
+The servers have no authorizer like SQLite's. Therefore statements may have only listed types of nodes, and sqlglot must
+agree with the server on where quotes end.
 """
 
 from __future__ import annotations
@@ -105,11 +105,11 @@ _PARTS = frozenset(
 _SPECIAL = re.compile(r"[@{}\\:?]|/\*!?|--|\bINTO\b", re.IGNORECASE)
 _SPECIAL_ERRORS = {
     "@": ("not_select", "variables are not allowed", "write the value itself, or a subquery"),
-    "\\": ("syntax", "a backslash stands outside quotes", "use it inside quotes only"),
-    "/*": ("syntax", "a comment is never closed, or is one that is executed", "leave the comment out"),
-    "/*!": ("not_select", "a comment that is executed is not allowed", "leave the comment out"),
-    "--": ("not_select", "-- begins no comment here", "write a blank after --, or - -1 for a negative number"),
-    "INTO": ("not_select", "INTO is not allowed", "leave it out: rows are only read"),
+    "\\": ("syntax", "a backslash is outside quotes", "write backslashes inside quotes only"),
+    "/*": ("syntax", "a comment is not closed, or the server would execute it", "leave the comment out"),
+    "/*!": ("not_select", "a comment that the server would execute is not allowed", "leave the comment out"),
+    "--": ("not_select", "-- without a blank begins no comment", "write a blank after --, or - -1 for -(-1)"),
+    "INTO": ("not_select", "INTO is not allowed", "leave INTO out"),
 }
 # Functions without parentheses that sqlglot parses as columns.
 _READ_AS_FUNCTIONS = frozenset({"CURRENT_ROLE"})
@@ -170,7 +170,7 @@ class MysqlDialect(Dialect):
         ours = {match.end() - 1 for match in self.parts.finditer(text) if match["quoted"]}
         theirs = {token.end for token in tokens if text[token.end] in "'\"`"}
         if ours != theirs:
-            raise QueryError("syntax", "the quotes cannot be told apart", hint="write '' for one quote in a text")
+            raise QueryError("syntax", "it is unclear where quotes end", hint="write '' for one quote in a text")
 
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
         for node in nodes:
@@ -186,25 +186,23 @@ class MysqlDialect(Dialect):
         if tables > MAX_TABLES:
             raise QueryError("too_complex", f"more than {MAX_TABLES} tables are read", hint="read fewer tables")
         if parsed > MAX_PARSED:
-            raise QueryError("too_complex", "WITH queries stand inside each other too deeply", hint="use one WITH")
+            raise QueryError("too_complex", "WITH queries are nested too deeply", hint="use one WITH")
         if copies > MAX_COPIES:
-            raise QueryError("too_complex", "columns of subqueries are named too often", hint="use fewer subqueries")
+            raise QueryError("too_complex", "columns of subqueries are used too often", hint="use fewer subqueries")
         if text_growth(tree) > MAX_GROWTH:
-            raise QueryError("too_complex", "the texts that are put together grow too long", hint="join fewer texts")
+            raise QueryError("too_complex", "a concatenated text may grow too long", hint="concatenate fewer texts")
 
     def runnable(self, checked: Checked, schema: Schema) -> str:
         """Return the statement without the database's name before columns, and remove the name from the tree, too.
 
-        Raises QueryError for another database.
-
         Such a name and JOIN ... USING made MariaDB 10.11.19 crash (`SELECT a.id.id FROM t a JOIN u USING (id)`).
+        Raises QueryError for the name of another database.
         """
         columns = [node for node in checked.tree.walk() if isinstance(node, exp.Column) and node.args.get("db")]
         for column in columns:
             if column.db != schema.database or column.args.get("catalog"):
-                raise QueryError(
-                    "unknown_column", f"no such column: {column.sql(self.name)}", hint="write table.column"
-                )
+                message = f"no such column: {column.sql(self.name)}"
+                raise QueryError("unknown_column", message, hint="write table.column")
         text = without_database(checked.sql, columns)
         for column in columns:  # hints run variants of the tree
             column.set("db", None)
@@ -236,11 +234,8 @@ def _refused(node: exp.Expr, text: str) -> QueryError:
 def _check_pattern(node: exp.RegexpLike) -> None:
     pattern = node.expression
     if not (isinstance(pattern, exp.Literal) and pattern.is_string and _PLAIN_PATTERN.fullmatch(pattern.name)):
-        raise QueryError(
-            "forbidden_function",
-            "REGEXP takes a text in quotes, without * + ? { } ( ) \\ in it",
-            hint="write REGEXP 'one|other', or LIKE '%word%'",
-        )
+        message = "REGEXP takes a text in quotes, without * + ? { } ( ) \\ in the text"
+        raise QueryError("forbidden_function", message, hint="write REGEXP 'one|other', or LIKE '%word%'")
 
 
 MYSQL = MysqlDialect()

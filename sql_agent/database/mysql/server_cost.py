@@ -17,7 +17,7 @@ from sql_agent.database.schema import fold
 
 MAX_GROWTH = 1_000  # how many times longer than the longest cell a text may become
 _JOINED = frozenset({"concat", "concat_ws", "insert", "json_array", "json_object", "quote", "hex", "elt", "field"})
-_OF_A_CELL = 1_000  # characters of a cell that may replace one character of a text
+_OF_A_CELL = 1_000  # assumed length of a cell that replaces one character of a text
 _GROUP = 10  # assumed growth by group_concat(), which group_concat_max_len bounds
 
 
@@ -90,7 +90,7 @@ def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
 def _copies(node: exp.Expr) -> int:
     """Count the columns and subqueries of an expression after the server has copied the left side of IN and = ANY.
 
-    A subquery counts because its columns are expanded once for itself and once for the expression around it.
+    A subquery counts because its columns are also expanded for the expression around the subquery.
     """
     copied = node.args.get("query") is not None or isinstance(node.args.get("expression"), exp.Any | exp.All)
     own = int(isinstance(node, exp.Column | exp.Select))

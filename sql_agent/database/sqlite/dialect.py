@@ -40,15 +40,12 @@ FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | SCALARS
 # SQLite calls these functions for CURRENT_DATE, CURRENT_TIME and CURRENT_TIMESTAMP.
 IMPLICIT_FUNCTIONS = frozenset({"current_date", "current_time", "current_timestamp"})
 
-_JOIN_TEXTS = "join texts with ||"
 _DATE_PART = "use strftime('%Y', x), '%m' for the month, '%d' for the day"
-_POSITION = "use instr(text, part)"
-_MATCH = "use LIKE '%word%'"
 FUNCTION_HINTS = {
-    **dict.fromkeys(("concat", "concat_ws"), _JOIN_TEXTS),
+    **dict.fromkeys(("concat", "concat_ws"), "join texts with ||"),
     **dict.fromkeys(("year", "month", "day", "date_part", "date_format", "to_char", "extract", "datepart"), _DATE_PART),
-    **dict.fromkeys(("charindex", "locate", "position", "strpos", "find_in_set"), _POSITION),
-    **dict.fromkeys(("regexp", "regexp_like", "rlike", "contains", "match", "similarity", "regexp_matches"), _MATCH),
+    **dict.fromkeys(("charindex", "locate", "position", "strpos", "find_in_set"), "use instr(text, part)"),
+    **dict.fromkeys(("regexp", "regexp_like", "rlike", "contains", "match", "regexp_matches"), "use LIKE '%word%'"),
     **dict.fromkeys(("now", "getdate", "curdate", "sysdate", "today"), "use date('now')"),
     **dict.fromkeys(("len", "char_length", "character_length", "octet_length"), "use length()"),
     **dict.fromkeys(("array_agg", "string_agg", "listagg", "json_agg", "collect_list"), "use group_concat(x, ', ')"),
@@ -67,9 +64,7 @@ FUNCTION_HINTS = {
     "initcap": "use upper(substr(x, 1, 1)) || substr(x, 2)",
     "format": "join texts with ||, round numbers with round()",
     "unhex": "compare with hex()",
-    "split_part": "use substr() and instr()",
-    "substring_index": "use substr() and instr()",
-    "reverse": "leave the order of letters as it is",
+    **dict.fromkeys(("split_part", "substring_index"), "use substr() and instr()"),
     "repeat": "write the text out",
     "lpad": "use printf('%05d', x)",
     "rpad": "use printf('%-5s', x)",
@@ -80,7 +75,7 @@ FUNCTION_HINTS = {
 _ROW_IDS = frozenset({"rowid", "oid", "_rowid_"})
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is, exp.In, exp.Between)
 _NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
-# A double-quoted word of this form may be a wrong column name and not a text.
+# A double-quoted word of this form may be a misspelt column and not a text.
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -127,10 +122,10 @@ SQLITE = SqliteDialect()
 
 
 def read_double_quotes(text: str, tree: exp.Query, schema: Schema) -> str | None:
-    """Replace words in double quotes in `tree` by texts unless they are columns; return a word that is a wrong name.
+    """Replace each double-quoted word of `tree` that is no column by a text; return a misspelt column, or None.
 
     SQLite reads every unknown "word" as a text. Where a column is expected, as in `SELECT "nme" FROM books`, a word
-    that looks like a name is a misspelt column instead. `text` is the statement, `tree` its syntax tree.
+    that looks like a name is a misspelt column instead. `tree` is the syntax tree of the statement `text`.
     """
     nodes = list(tree.walk())
     tables = (schema.spelled(node.name) for node in nodes if isinstance(node, exp.Table))
@@ -176,7 +171,7 @@ def _names_a_column(node: exp.Expr) -> bool:
 
 
 def is_value_position(column: exp.Expr) -> bool:
-    """Return whether `column` is right of a comparison, in a list, in BETWEEN or ||, or a later argument."""
+    """Return whether `column` is right of a comparison, in a list, in BETWEEN or ||, or an argument after the first."""
     node, parent = _without_parentheses(column)
     key = node.arg_key
     return (
