@@ -27,7 +27,7 @@ _MAX_ERROR_CHARS = 400
 class ChatModel:
     """An open model with its task, settings, endpoint and databases; `name` is the name that users see.
 
-    `lang` is the language of the prompts, None for the language of each question.
+    `lang` is the language of the prompts; with None, each prompt is in the language of its question.
     """
 
     name: str
@@ -81,10 +81,10 @@ class QueryAnswered(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer ("" if there is none), the outcome of the rollout, and the cells that contain the answer.
+    """The answer to a question ("" if there is none), and the cells that contain texts of the answer.
 
-    `unreadable` is a malformed tool call that the model wrote in place of an answer. `thoughts` are what a thinking
-    model wrote before its replies.
+    `unreadable` is the malformed tool call that the model wrote instead of an answer. `thoughts` are the texts of a
+    thinking model before its replies.
     """
 
     question: Question
@@ -135,7 +135,7 @@ async def run_statement(sql: str, model: ChatModel) -> QueryCall:
 
 
 def with_call(answered: Answered, call: QueryCall) -> Answered:
-    """Return `answered` with an additional query by a person. A correction can cite the query's rows."""
+    """Return `answered` with one more query, which a person ran; a correction can cite the rows of that query."""
     return answered._replace(calls=(*answered.calls, call))
 
 
@@ -144,7 +144,7 @@ def _checked_question(text: str, lang: Lang | None) -> Question:
     if not text:
         raise DataError("the question is empty", hint="type a question")
     if len(text) > MAX_QUESTION_CHARS:
-        raise DataError(f"the question has {len(text):,} characters", hint=f"ask it in {MAX_QUESTION_CHARS:,} or fewer")
+        raise DataError(f"the question has {len(text):,} characters", hint=f"use at most {MAX_QUESTION_CHARS:,}")
     return Question(id="chat", question=text, answer="", lang=lang or language(text))
 
 

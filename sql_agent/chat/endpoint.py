@@ -69,7 +69,7 @@ class AgentEndpoint:
             return _error(HTTPStatus.BAD_REQUEST, f"the request cannot be read: {first_problem(error)}")
         question = next((message.text for message in reversed(asked.messages) if message.role == "user"), "")
         if not question.strip():
-            return _error(HTTPStatus.BAD_REQUEST, "the last user message is empty")
+            return _error(HTTPStatus.BAD_REQUEST, "the request has no user message, or the last user message is empty")
         async with aclosing(ask(question, self._model)) as events:
             *_, last = [event async for event in events]
         if not isinstance(last, Answered):

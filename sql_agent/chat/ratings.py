@@ -24,9 +24,9 @@ _RATINGS, _QUESTIONS, _LOCK = "ratings.jsonl", "questions.jsonl", ".lock"
 
 
 class Rating(Record):
-    """One rating of one answer. `reference` is the correct answer, "" if the rating does not tell the correct answer.
+    """A person's rating of an answer. `reference` is the correct answer, "" if the rating does not give one.
 
-    `sql` are the queries whose rows contain the whole reference, None if there are none.
+    `sql` contains the queries whose rows together contain the whole reference, or None if a part is in no row.
     """
 
     time: str
@@ -54,7 +54,10 @@ class RatingsFolder:
         return self.path / _QUESTIONS
 
     def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> None:
-        """Store a rating, which replaces an earlier one of the same model and question."""
+        """Store a rating, which replaces the earlier rating of this model's answer to this question.
+
+        Raises DataError if `mark` needs a correct answer and there is none, or if the folder cannot be written.
+        """
         reference = {"up": answered.answer, "corrected": correction.strip()}.get(mark, "")
         if mark == "up" and not reference:
             raise DataError("there is no answer to rate as right", hint="give the right answer as a correction")

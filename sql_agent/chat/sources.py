@@ -23,17 +23,18 @@ class AnswerSource(Record):
 
 
 def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[AnswerSource, ...]:
-    """Return the texts of `answer` that the results of `calls` contain, each with one cell, in the answer's order.
+    """Return each text of `answer` that a cell in the results of `calls` contains, with that cell, in text order.
 
-    A text is a whole cell, an item of a cell, or an item of the answer within a cell. Texts that occur in the question
-    are left out. If several cells contain a text, the cell from the query with the most texts is returned.
+    A text is the whole content of a cell, one list item of a cell, or a list item of the answer that a cell contains.
+    Texts that occur in the question are left out. If several cells contain a text, the cell is taken from the query
+    that returned the most texts.
     """
     found: dict[str, list[AnswerSource]] = {}
-    said = {item.casefold(): item for item in _items(answer)}
+    items = _items(answer)
     for number, call in enumerate(calls, 1):
         for row, record in enumerate(call.answer.records, 1):
             for column, cell in zip(call.answer.columns, record, strict=True):
-                for text in _shared(cell, answer, said):
+                for text in _shared(cell, answer, items):
                     if not _contains(question, text):
                         source = AnswerSource(text=text, query=number, row=row, column=column)
                         found.setdefault(text.casefold(), []).append(source)
@@ -45,15 +46,15 @@ def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[
     return tuple(sorted(best, key=lambda source: answer.casefold().find(source.text.casefold())))
 
 
-def _shared(cell: object, answer: str, said: dict[str, str]) -> Iterator[str]:
-    """Yield the texts that both `cell` and `answer` contain; `said` maps lower-case items of the answer to items."""
+def _shared(cell: object, answer: str, items: Sequence[str]) -> Iterator[str]:
+    """Yield the texts that both `cell` and `answer` contain; `items` are the list items of the answer."""
     if cell is None:
         return
     text = str(cell).strip()
     for item in dict.fromkeys([text, *_items(text)]):
         if (len(item) >= _SHORTEST or not isinstance(cell, str)) and _contains(answer, item):
             yield item
-    for item in said.values():
+    for item in items:
         if len(item) >= _SHORTEST and _contains(text, item):
             yield item
 

@@ -1,11 +1,10 @@
-"""A conversation in the terminal: read questions and commands, show queries and answers, store ratings."""
+"""Chat in the terminal: read questions and commands, show queries and answers, store ratings."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from rich.table import Table
 from rich.text import Text
@@ -37,18 +36,18 @@ _SOURCES_SHOWN = 8
 _HELP = (
     ("/model NAME [NAME]", "ask another model, or two side by side"),
     ("/models", "list some models; /model accepts any MODEL of `sql-agent evaluate`"),
-    ("/and TEXT", "ask a follow-up, together with the question before"),
-    ("/sql STATEMENT", "run a statement of your own; a correction may come from its rows"),
-    ("/up [N], /down [N]", "rate the last answer, or that of model N, as right or wrong"),
+    ("/and TEXT", "ask the last question again, with TEXT added to it"),
+    ("/sql STATEMENT", "run a SQL statement; a correction can cite its rows"),
+    ("/up [N], /down [N]", "rate the last answer, or the answer of model N, as right or wrong"),
     ("/correct FACTS", "give the right answer: only the facts, separated by ;"),
     ("/thoughts", "show what a thinking model wrote before the replies of the last answers"),
     ("/undo", "withdraw the ratings of the last answers"),
-    ("/quit", "end; Ctrl-D or Ctrl-C twice do the same"),
+    ("/quit", "end the program; Ctrl-D, or Ctrl-C twice, does the same"),
 )
 
 
 class Terminal:
-    """Asks typed questions to one or two models, `names`. The command /models lists the models `known`."""
+    """Asks one or two models, `names`, the questions that a user types. /models lists the models `known`."""
 
     def __init__(self, models: ChatModels, names: Sequence[str], known: Sequence[str], kept: RatingsFolder, ui: Ui):
         self._models = models
@@ -67,7 +66,7 @@ class Terminal:
             "/down": lambda rest: self._rate("down", rest),
             "/correct": self._correct,
             "/thoughts": self._show_thoughts,
-            "/undo": lambda _: self._rate("withdrawn", "", all_of_them=True),
+            "/undo": lambda _: self._rate("withdrawn"),
         }
 
     def run(self) -> None:
@@ -191,19 +190,19 @@ class Terminal:
             self._ui.say(f"{name}{' (asked now)' if name in self._names else ''}")
 
     def _correct(self, rest: str) -> None:
-        self._rate("corrected", "", correction=rest, all_of_them=True)
+        self._rate("corrected", correction=rest)
 
-    def _rate(self, mark: Mark, which: str, *, correction: str = "", all_of_them: bool = False) -> None:
+    def _rate(self, mark: Mark, which: str = "", *, correction: str = "") -> None:
+        """Rate the answer with the number `which`; by default all, because a correction is of the question."""
         if not self._last:
             raise ConfigError("there is no answer to rate", hint="ask a question first")
-        rated = self._last
-        if not all_of_them:
-            number = 1 if not which and len(self._last) == 1 else 0
-            with suppress(ValueError):
-                number = int(which or number)
-            if not 1 <= number <= len(self._last):
-                raise ConfigError(f"name the answer: /{mark} 1{' or 2' if len(self._last) > 1 else ''}")
-            rated = self._last[number - 1 : number]
+        numbered = {str(number): each for number, each in enumerate(self._last, 1)}
+        hint = " or ".join(f"/{mark} {number}" for number in numbered)
+        if which and which not in numbered:
+            raise ConfigError(f"there is no answer {which}", hint=hint)
+        if not which and mark in {"up", "down"} and len(numbered) > 1:
+            raise ConfigError("the rating does not say which of the two answers it is for", hint=hint)
+        rated = [numbered[which]] if which else self._last
         for model, answered in rated:
             self._kept.rate(model.name, answered, mark, correction)
         self._ui.say(f"Stored in {self._kept.path}")

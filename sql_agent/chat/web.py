@@ -1,4 +1,4 @@
-"""Serve the page of a conversation, stream the events of a question as JSON lines, and store ratings."""
+"""Serve the chat page, stream the events of a question as JSON lines, and store ratings."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class ChatPage:
     async def _ask(self, request: Request) -> Response:
         asked = _Asked.model_validate_json(await request.body())
         if asked.model not in self._known:
-            raise DataError(f"the model {asked.model!r} is not offered", hint="restart, and name it as a MODEL")
+            raise DataError(f"the model {asked.model!r} is not offered", hint="restart the server with this MODEL")
         return StreamingResponse(self._events(asked), media_type="application/x-ndjson")
 
     async def _events(self, asked: _Asked) -> AsyncIterator[str]:
@@ -175,7 +175,7 @@ class ChatPage:
 
 
 def _refusing(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Let a request that is wrong, or cannot be carried out, get a message and status 400."""
+    """Return `answer` with status 400 and a message for a ValidationError or a SqlAgentError."""
 
     async def answer_or_refuse(request: Request) -> Response:
         try:

@@ -88,8 +88,9 @@ def test_queries_rows_answers_and_sources_are_shown_and_ratings_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    typed(monkeypatch, QUESTION, "/up 1", "/down 2", "/nope", "/up 3", "/model new", QUESTION, "/correct film; tablet",
-          "/model /none/at/all extra more", "/models", "/help", "/quit", "never read")  # fmt: skip
+    typed(monkeypatch, QUESTION, "/up 1", "/down 2", "/nope", "/up", "/up 3", "/model new", QUESTION,
+          "/correct film; tablet", "/model /none/at/all extra more", "/models", "/help", "/quit",
+          "never read")  # fmt: skip
     assert main(["new", "old", *arguments]) == 0
     output = capsys.readouterr().out
     assert output.startswith("Chat with new and old\nFor research on retrieval, not medical advice.\n")
@@ -100,7 +101,8 @@ def test_queries_rows_answers_and_sources_are_shown_and_ratings_kept(
     assert re.search(r"┃ new +┃ old +┃", output) and re.search(r"│ tablet +│ capsule \[2J +│", output)
     assert "\x1b" not in output, "an escape sequence of a model would act on the terminal"
     assert "error: there is no command /nope (/help lists the commands)" in shown
-    assert "error: name the answer: /up 1 or 2" in shown
+    assert "the rating does not say which of the two answers it is for (/up 1 or /up 2)" in shown
+    assert "error: there is no answer 3 (/up 1 or /up 2)" in shown
     assert "error: /model takes one name, or two" in shown
     assert "new (asked now)" in shown and "/correct FACTS" in shown
     assert server.asked[QUESTION] == 3
