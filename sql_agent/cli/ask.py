@@ -48,7 +48,7 @@ _EXAMPLES = """
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = new_parser("ask", _DESCRIPTION, _EXAMPLES)
-    add_words(parser, "QUESTION", "your questions, which are not graded, and any settings")
+    add_words(parser, "QUESTION", "questions to ask, which are not graded, and any settings")
     parser.add_argument("--model", help="a run, a checkpoint, a Hugging Face folder or id; or, while "
                         "OPENAI_API_BASE is set, the name of a model at that endpoint")  # fmt: skip
     add_setting_flags(parser, {"--lang": "lang"}, "language of the prompts and the sample; default: the question's own")
@@ -58,7 +58,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--mapping", type=Path, metavar="TOML", help="file that names the columns of --file; default: data.mapping"
     )
     source.add_argument("--run", type=Path, metavar="FOLDER",
-                        help="ask the models of a run before and after training, with the run's settings; by default "
+                        help="ask a run's model before and after training, with the run's settings; default question: "
                         "the validation question whose reward rose most")  # fmt: skip
     parser.add_argument("-n", "--questions", dest="count", type=positive, metavar="N",
                         help=f"number of questions from the file, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
@@ -67,11 +67,11 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if not all(question.strip() for question in arguments.words):
         parser.error("a question is empty")
     if arguments.count and (arguments.words or arguments.run):
-        parser.error("-n chooses questions from a file; leave out -n, or your question or --run")
+        parser.error("-n chooses questions from a file and cannot be combined with a QUESTION or --run")
     if arguments.file and arguments.words:
-        parser.error("give --file or a question of your own, not both")
+        parser.error("--file cannot be combined with a QUESTION")
     if arguments.mapping and not arguments.file:
-        parser.error("--mapping names the columns of --file; give both")
+        parser.error("--mapping needs --file")
     return arguments
 
 
@@ -84,7 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
-    """Ask one model the questions, and return the model's settings."""
     named = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
     named = [arguments.model, *named]  # `model=NAME` takes precedence over `--model NAME`
     flags = {**arguments.flags, **NO_BENCHMARK}
@@ -112,7 +111,6 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
 
 
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
-    """Ask the untrained and the trained model of a run, and return the run's settings."""
     run: Path = arguments.run
     settings = settings_of_run(run, arguments.overrides, arguments.flags)
     trained = arguments.model or last_checkpoint(run)
@@ -145,7 +143,7 @@ def _why_this_question(gain: LargestGain) -> str:
         return f"{chosen}its reward rose most, from {first} to {last}."
     return (
         f"{chosen}no reward rose from step {gain.first_step} to step {gain.last_step} of GRPO; "
-        f"the reward of this one fell least and is the highest, {gain.last:.3f}."
+        f"the reward of this question fell least and is the highest, {gain.last:.3f}."
     )
 
 
@@ -155,7 +153,7 @@ def _own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
 
 
 def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenModel, ui: Ui) -> list[float]:
-    """Ask and show each question, and return the rewards of the questions with a reference answer."""
+    """Ask each question, print its rollout, and return the rewards of the questions with a reference answer."""
     with slow_imports():  # imported after the checks
         from sql_agent.agent.rollout import ask_all  # noqa: PLC0415
 
@@ -169,7 +167,7 @@ def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenMode
 
     with task.databases(settings) as databases:
         databases.check(q.database for q in questions)
-        # Without a reference answer nothing is graded, and a judge might need a key.
+        # Without a reference answer nothing is graded; making the judge might need a key.
         judge = task.judge(settings, alone=True) if any(q.answer for q in questions) else None
         if judge is not None and judge.name == "facts":
             questions = with_derived_evidence(questions, databases)

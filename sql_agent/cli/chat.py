@@ -50,7 +50,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_words(parser, "MODEL", "one model to ask, or two, and any settings")
     add_setting_flags(parser, {"--lang": "lang"}, "language of prompts and sample; default: each question's own")
     parser.add_argument("--ratings", type=Path, metavar="FOLDER",
-                        help="folder of rated answers; default: runs/chat")  # fmt: skip
+                        help="folder to store ratings in; default: runs/chat")  # fmt: skip
     parser.add_argument("--web", action="store_true", help="serve a page instead of the terminal, until Ctrl-C")
     parser.add_argument("--address", type=address, metavar="[HOST:]PORT",
                         help="address of the page; default: 127.0.0.1 and any free port")  # fmt: skip
@@ -60,7 +60,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
     arguments = parse_words(parser, argv)
     if len(arguments.words) > MOST_ASKED:
-        parser.error("give one MODEL, or two to see their answers side by side")
+        parser.error(f"{len(arguments.words)} models are named, but at most two can answer side by side")
     if (arguments.address or arguments.no_token) and not arguments.web:
         parser.error("--address and --no-token need --web")
     if arguments.no_token and arguments.address and arguments.address[0] not in LOCAL_NAMES:
@@ -83,10 +83,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with ExitStack() as stack:
         host, port = arguments.address or ("127.0.0.1", 0)
-        # Bound first, because opening models may take minutes.
+        # The port is bound first, because opening models may take minutes.
         sock = stack.enter_context(bind(host, port)) if arguments.web else None
         models = stack.enter_context(closing(ChatModels(open_model)))
-        for name in names:  # now, so that a wrong name ends the program before the first question
+        for name in names:  # opened now, so that a wrong name ends the program before the first question
             asked = models.get(name)
         known = list(dict.fromkeys([*names, *known_models(settings.runs_dir)]))
         ui.say(f"Chat with {' and '.join(names)}")
@@ -104,9 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui) -> Iterator[ChatModel]:
-    """Serve the model `named`, and open the database, inside the context."""
+    """Serve the model `named` and open its database while the context lasts."""
     found = find_model(named, None, overrides, {**flags, **NO_BENCHMARK}, ui)
-    with slow_imports():  # before the first question, which would wait for it
+    with slow_imports():  # now, so that the first question does not wait for the import
         import_module("sql_agent.agent.rollout")
     settings, task = found.settings, load_task(found.settings.task)
     task.prepare(settings, ui.say)
@@ -121,7 +121,7 @@ def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:
     given = ChatSettings().token
     token = None if no_token else given.get_secret_value() if given else new_token()
     ui.say(page_url(sock, None if given else token))
-    ui.say("Ctrl-C ends it.")
+    ui.say("Ctrl-C ends the server.")
     serve(page.app(token, sock.getsockname()[0]), sock)
 
 

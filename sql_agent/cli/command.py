@@ -1,4 +1,4 @@
-"""What all commands share: help pages, flags, argument types, and the exit after errors and interrupts."""
+"""Parts that all commands share: help pages, flags, argument types, and the exit after errors and interrupts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OVERRIDE = re.compile(r"[^\s=]+=")
 
 
 def run_command(name: str, argv: Sequence[str] | None = None) -> int:
-    """Import the module `name` of cli/, run its `main(argv)` as `exits_cleanly` does, and return the exit code."""
+    """Import the module `name` of cli/, run its `main(argv)` with `exits_cleanly`, and return the exit code."""
 
     def main(argv: Sequence[str] | None) -> int:
         code: int = import_module(f"sql_agent.cli.{name}").main(argv)
@@ -100,7 +100,7 @@ def new_parser(name: str, description: str, examples: str, **more: Any) -> argpa
 def add_command(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], int], summary: str, *help_page: str
 ) -> argparse.ArgumentParser:
-    """Add the subcommand `name`, which calls `run`; `summary` is its line in the help of the command."""
+    """Add the subcommand `name`, which calls `run`; the help of its parent command shows `summary`."""
     parser = commands.add_parser(name, help=summary, **_help_page(*help_page))
     parser.set_defaults(run=run)
     return parser
@@ -108,18 +108,18 @@ def add_command(
 
 def _help_page(description: str, examples: str) -> dict[str, Any]:
     epilog = "examples:\n" + examples.strip("\n") + f"\n\n{NOT_ADVICE}"
-    kept = argparse.RawDescriptionHelpFormatter  # the line breaks
-    return {"description": description.strip(), "epilog": epilog, "formatter_class": kept}
+    formatter = argparse.RawDescriptionHelpFormatter  # keeps the line breaks
+    return {"description": description.strip(), "epilog": epilog, "formatter_class": formatter}
 
 
 def add_words(parser: argparse.ArgumentParser, what: str = "", meaning: str = "any setting") -> None:
-    """Let the command take settings, and other words if they are `what`, such as MODEL, in any order."""
+    """Add positional arguments: settings, mixed in any order with words of the kind `what`, such as MODEL, if given."""
     metavar = f"{what} | section.key=value" if what else "section.key=value"
     parser.add_argument("words" if what else "overrides", nargs="*", metavar=metavar, help=meaning)
 
 
 def parse_words(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line. `overrides` are its settings, `flags` those of flags, `words` the rest."""
+    """Parse `argv` into `overrides` (`section.key=value`), `flags` (settings that flags set) and other `words`."""
     found = parser.parse_intermixed_args(argv)
     if "words" in found:
         found.overrides = [word for word in found.words if _OVERRIDE.match(word)]
@@ -129,8 +129,8 @@ def parse_words(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
 
 
 def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, str], meaning: str = "") -> None:
-    """Add flags for settings, such as {"--n-gpus": "verl.n_gpus"}. Their help is `meaning`, or the setting's own."""
-    from sql_agent.config.settings import FIELDS, as_text  # noqa: PLC0415  slow to import, and `sql-agent` needs none
+    """Add flags that set settings, such as {"--n-gpus": "verl.n_gpus"}. Their help is `meaning`, or the setting's."""
+    from sql_agent.config.settings import FIELDS, as_text  # noqa: PLC0415  slow to import, and `sql-agent --help` needs none
 
     for flag, name in flags.items():
         field = FIELDS[name]
@@ -144,7 +144,7 @@ def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, st
 
 
 def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that the given flags set, keyed by dotted name."""
+    """Return the values of the flags on the command line, keyed by the dotted name of the setting."""
     return {
         name.removeprefix(SETS): value
         for name, value in vars(arguments).items()
@@ -153,21 +153,21 @@ def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def positive(text: str) -> int:
-    """Parse a whole number from 1, as an argument type."""
+    """Parse an argument that is a whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def share(text: str) -> float:
-    """Parse a number from 0 to 1, as an argument type."""
+    """Parse an argument that is a number from 0 to 1."""
     if not 0 <= float(text) <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
     return float(text)
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parse PORT or HOST:PORT, as an argument type; HOST is 127.0.0.1 by default."""
+    """Parse an argument that is PORT or HOST:PORT; HOST is 127.0.0.1 by default."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 < int(port) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not PORT or HOST:PORT")
@@ -175,7 +175,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def database(text: str) -> Source:
-    """Parse a path, a URL or env:NAME, as an argument type. No message contains a password."""
+    """Parse an argument that is a path, a URL or env:NAME. No message contains a password."""
     # Slow to import, and most commands need no database to start.
     from sql_agent.config.settings import variable  # noqa: PLC0415
     from sql_agent.database import parse_source  # noqa: PLC0415

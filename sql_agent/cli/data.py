@@ -69,8 +69,8 @@ Add rows to the tables drugs_info and disease, from CMeKG (the package PyCMeKG),
 openFDA's drug labels, CSV, JSONL, Excel, Parquet, SQLite or MySQL. HTML
 entities and tags become plain text, and cells such as N/A become empty.
 Without --db, nothing is imported: the command proposes a mapping of the
-source's fields to columns. With --table, the source becomes a new table of any
-SQLite database."""
+source's fields to columns. With --table, the source becomes a new table of a
+SQLite database, which need not be medical."""
 
 _IMPORT_EXAMPLES = """
   sql-agent data import PyCMeKG-0.2.5.tar.gz --db medical.db
@@ -122,7 +122,7 @@ def _add_load(commands: Commands) -> None:
     parser.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
     parser.add_argument("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
     parser.add_argument("--replace", action="store_true", help="replace the two tables if they exist")
-    parser.add_argument("--reader", metavar="NAME", help="create a user who may only read them, and print its URL")
+    parser.add_argument("--reader", metavar="NAME", help="create a user who may only read both, and print its URL")
 
 
 def _load(arguments: argparse.Namespace) -> int:
@@ -141,7 +141,7 @@ def _load(arguments: argparse.Namespace) -> int:
 
 
 def _add_import(commands: Commands) -> None:
-    summary = "add your data to a database, or propose a mapping"
+    summary = "add your data to a database, or propose a mapping of its fields"
     parser = add_command(commands, "import", _import, summary, _IMPORT, _IMPORT_EXAMPLES)
     parser.add_argument("source", type=database, metavar="SOURCE", help=f"a file, {SERVER}")
     parser.add_argument("--db", type=database, metavar="DB",
@@ -180,7 +180,7 @@ def _import(arguments: argparse.Namespace) -> int:
     _say_rejected(report.rejected, rejected, ui)
     for table, names in report.repeated.items():
         if names:
-            ui.say(f"{table} has {len(names)} names in several rows, such as {names[0]}: no question asks about those")
+            ui.say(f"{table} has {len(names)} names in several rows, such as {names[0]}: no question asks about them")
     if not packaged:
         _say_columns(mapping, report, ui, given=arguments.mapping is not None)
     ui.say(NOT_ADVICE)
@@ -194,8 +194,8 @@ def _propose(source: Source, ui: Ui) -> int:
     if not any(field.column for field in fields):
         names = ", ".join(field.name for field in fields) or "none"
         raise DataError(
-            f"no field of {source} is like a column of {' or '.join(TABLES)}; its fields: {names}",
-            hint="write a mapping (docs/data.md), or make a table of another database: --table NAME --db FILE",
+            f"no field of {source} resembles a column of {' or '.join(TABLES)}; its fields: {names}",
+            hint="write a mapping (docs/data.md), or make the source a new table: --table NAME --db FILE",
         )
     for name in dict.fromkeys(field.source for field in fields):
         ui.console.print(_proposed(name or str(source), [field for field in fields if field.source == name]))
@@ -221,7 +221,7 @@ def _proposed(source: str, fields: Sequence[ProposedField]) -> Table:
 def _import_table(arguments: argparse.Namespace, rejected: Path, ui: Ui) -> int:
     source, db, name = arguments.source, arguments.db, arguments.table
     if arguments.mapping or not isinstance(db, Path):
-        raise ConfigError("--table makes a table of a SQLite file, without a mapping", hint="leave out --mapping, and "
+        raise ConfigError("--table takes no --mapping, and a SQLite file as --db", hint="leave out --mapping, and "
                           "give a file as --db")  # fmt: skip
     with ui.status(f"Importing {source}"):
         made = import_table(read_records(source, (name,), ui.say), name, db, rejected)
@@ -246,7 +246,7 @@ def _say_rejected(rejected: Sequence[Rejected], path: Path, ui: Ui) -> None:
 
 
 def _say_columns(mapping: TableMapping, report: ImportReport, ui: Ui, *, given: bool) -> None:
-    """Print which columns of the source were not read, and which fields of --mapping the source lacks."""
+    """Print the columns of the source that no field maps, and the fields of --mapping that the source lacks."""
     roots = {name for field in mapping.fields for name in (field, field.partition(".")[0])}
     if unread := [name for name in report.fields if name not in roots and name not in NOT_READ]:
         ui.say(f"not imported, because nothing maps them to a column: {', '.join(unread)}")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from sql_agent.cli.command import DATABASE, Commands, add_command, database, print_error
 from sql_agent.cli.data_teacher import add_question_arguments, mapping_of
-from sql_agent.cli.question_sets import set_name
+from sql_agent.cli.question_sets import folded_text, set_name
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import DatabasePool, Source
 from sql_agent.errors import ConfigError
@@ -39,11 +39,11 @@ _EXAMPLES = """\
 """
 
 _SHOWN = 3  # examples of each problem
-_CELL_CHARS = 120  # of an example of a suspicious cell
+_CELL_CHARS = 120  # printed characters of a suspicious cell
 _FAULTS = frozenset(
     {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
 )  # other kinds are refusals by the SQL guard
-Checked = Mapping[str, Sequence[CheckedQuestion]]  # by the name of the file
+Checked = Mapping[str, Sequence[CheckedQuestion]]  # the checked questions of each file, keyed by its name
 
 
 def add_check(commands: Commands) -> None:
@@ -52,12 +52,11 @@ def add_check(commands: Commands) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE",
                         help="questions, parquet or JSONL: one file for each split")  # fmt: skip
     parser.add_argument("--db", type=database, metavar="DB",
-                        help=f"their database: {DATABASE} (default: that of --task NAME.toml)")  # fmt: skip
+                        help=f"database of the questions: {DATABASE} (default: that of --task NAME.toml)")  # fmt: skip
     add_question_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Print the report; return 2 if a training run would refuse the files, else 0."""
     ui = Ui(wraps=True)
     settings = load_settings(flags=arguments.flags)
     task = load_task(settings.task)
@@ -97,7 +96,7 @@ def _table(files: Mapping[str, Sequence[Question]], checked: Checked, databases:
 def _figures(
     questions: Sequence[Question], checked: Sequence[CheckedQuestion], databases: DatabasePool
 ) -> tuple[dict[str, str], ...]:
-    """Return one column of the table: the figures of each section by label."""
+    """Return a column of the table, for one file: the figures of each section, keyed by label."""
     forms, langs = Counter(c.form for c in checked), Counter(q.lang for q in questions)
     types = Counter(q.task_type or "(none)" for q in questions)
     quotes = sum(len(q.evidence) for q in questions)
@@ -162,7 +161,7 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
 def _suspicious(
     task: Task, settings: Settings, own: Source | None, files: Mapping[str, Sequence[Question]]
 ) -> list[str]:
-    """Return for each kind of damaged cell a count and an example, if the questions are about one database."""
+    """Return the number and an example of each kind of damaged cell, if the questions are about one database."""
     names = {question.database for each in files.values() for question in each}
     if len(names) != 1 or (own is None and settings.agent.tool == "mcp"):
         return []
@@ -186,7 +185,7 @@ def _listed(title: str, found: Iterable[str]) -> list[str]:
 
 
 def _twice(questions: Sequence[Question]) -> list[str]:
-    counts = Counter(" ".join(question.question.split()).casefold() for question in questions)
+    counts = Counter(map(folded_text, questions))
     return [text for text, count in counts.items() if count > 1]
 
 
@@ -201,5 +200,5 @@ def _shared_texts(files: Mapping[str, Sequence[Question]]) -> ConfigError | None
         return None
     return ConfigError(
         f"{len(shared)} questions are in more than one file, such as {shared[0]!r}",
-        hint="leave each question in one file: validate and test on questions that training never sees",
+        hint="keep each question in one file only: validation and test need questions that training never sees",
     )

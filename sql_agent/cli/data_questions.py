@@ -47,7 +47,7 @@ _EXAMPLES = """\
 """
 
 _LOG_NAME = "rewritten.jsonl"
-# Train and val share wordings; test is rewritten after them and never reuses their wordings.
+# The splits train and val share wordings. The split test is rewritten after them and reuses none of their wordings.
 _PASSES: Mapping[Half, tuple[str, ...]] = {"train": ("train", "val"), "test": ("test",)}
 
 
@@ -58,21 +58,21 @@ def add_questions(commands: Commands) -> None:
                         help=f"database to ask about: {DATABASE} (default: that of --task NAME.toml)")  # fmt: skip
     add_setting_flags(parser, {"--task": "task"})
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write (default: var/questions_DATABASE, "
-                        "with _STYLE unless mixed)")  # fmt: skip
+                        "plus _STYLE unless the style is mixed)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choice of questions (default: 0)")
-    parser.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by the "
-                        "size of the database)")  # fmt: skip
+    parser.add_argument("--per-type", type=positive, metavar="N", help="number of questions for each task type "
+                        "(default: by the size of the database)")  # fmt: skip
     parser.add_argument("--style", choices=get_args(Style), default="mixed", help="template: plain sentences with "
-                        "the labels of columns; mixed: these, and as people ask (default: mixed)")  # fmt: skip
-    parser.add_argument("--lang", choices=get_args(Lang), help="language of the questions (default: that of the names "
-                        "in the database)")  # fmt: skip
-    parser.add_argument("--writer", choices=("llm",), help="llm: TEACHER_MODEL rewords the questions (default: they "
-                        "stay as they are)")  # fmt: skip
+                        "the labels of columns; mixed: also as people ask (default: mixed)")  # fmt: skip
+    parser.add_argument("--lang", choices=get_args(Lang), help="language of the questions (default: the language of "
+                        "the names in the database)")  # fmt: skip
+    parser.add_argument("--writer", choices=("llm",), help="llm: TEACHER_MODEL rewords the questions (default: no "
+                        "rewording)")  # fmt: skip
     parser.add_argument("--writer-share", type=share, metavar="SHARE", help="share of the questions to reword, 0 to 1 "
                         "(default: 1)")  # fmt: skip
-    parser.add_argument("--wordings", type=int, choices=range(1, MOST_WORDINGS + 1), metavar="N", help="new texts of a "
-                        f"question, by different people, 1 to {MOST_WORDINGS}; those after the first are further "
-                        "training questions (default: 1)")  # fmt: skip
+    parser.add_argument("--wordings", type=int, choices=range(1, MOST_WORDINGS + 1), metavar="N", help="new texts of "
+                        f"each question, as different people ask it, 1 to {MOST_WORDINGS}; each text after the first "
+                        "is a further training question (default: 1)")  # fmt: skip
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -104,7 +104,7 @@ def _how(arguments: argparse.Namespace, source: Source, task: Task, folder: Path
 
 def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, Path]:
     if arguments.lang is not None:
-        raise ConfigError(f"--lang is not for {name}", hint="leave it out: the file has the language")
+        raise ConfigError(f"--lang is given, but {name} states the language", hint="leave out --lang")
     path, task = Path(name), load_task(name)
     source = arguments.db or task.database_source(load_settings())
     folder = arguments.out or described_folder(path, arguments.style)
@@ -127,10 +127,9 @@ def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Tab
 def _rewriting(
     arguments: argparse.Namespace, source: Source, task: Task, folder: Path, ui: Ui
 ) -> Callable[[Made, NamesIn], Made] | None:
-    """Return the function that rewords questions as the flags say; None without --writer.
+    """Return a function that rewords questions by the flags, or None without --writer.
 
-    The function raises JudgeError when the teacher cannot be asked. The next call skips the questions already logged in
-    `folder`.
+    The function raises JudgeError if the teacher cannot be asked. It skips questions that are logged in `folder`.
     """
     if arguments.writer is None:
         for flag, value in (("--writer-share", arguments.writer_share), ("--wordings", arguments.wordings)):
@@ -187,7 +186,7 @@ def _rewrite(
 
 
 def _reworded(question: Question, entry: Rewriting | None) -> list[Question]:
-    """Return a question with each of its new texts, or as it is without any."""
+    """Return a copy of `question` for each new text of `entry`; without a new text, `question` itself."""
     first, *more = (entry.texts if entry else []) or [question.question]
     further = [
         question.model_copy(update={"id": f"{question.id}-{number}", "question": text})

@@ -50,7 +50,7 @@ TEACHER_MODEL proposes facts; each must be a verbatim quote from the evidence or
 from a cell that the gold SQL returns, else the prose stays. Each question is
 written to --out at once; after an interrupt the same command continues."""
 
-_SHOWN = 5  # dropped, failed or unchanged questions
+_SHOWN = 5  # printed questions of each kind: dropped, failed, unchanged
 
 
 def add_filter(commands: Commands) -> None:
@@ -84,10 +84,9 @@ def mapping_of(arguments: argparse.Namespace) -> ColumnMapping | None:
 
 
 def _run_filter(arguments: argparse.Namespace) -> int:
-    """Write the kept questions, print which were dropped and why, and return 0."""
     ui, settings, out = Ui(wraps=True), load_settings(flags=arguments.flags), arguments.out
     questions = load_questions(arguments.file, mapping_of(arguments))
-    _check_out(out, arguments.file, ".parquet", ".jsonl")
+    check_out(out, arguments.file, ".parquet", ".jsonl")
     client = teacher_client(settings.judge, TeacherSettings())
     rubric = _rubric(arguments.rubric) if arguments.rubric else prompt_file(DEFAULT_RUBRIC)
     log = ProgressLog(out.with_name(f"{out.name}.decisions.jsonl"), Decision)
@@ -118,7 +117,7 @@ def _run_filter(arguments: argparse.Namespace) -> int:
 
 def _run_facts(arguments: argparse.Namespace) -> int:
     ui, settings, out = Ui(wraps=True), load_settings(flags=arguments.flags), arguments.out
-    _check_out(out, arguments.file, ".jsonl")
+    check_out(out, arguments.file, ".jsonl")
     task = load_task(settings.task)
     client = teacher_client(settings.judge, TeacherSettings())
     questions = load_questions(arguments.file, mapping_of(arguments))
@@ -146,7 +145,7 @@ def _run_facts(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def ask_teacher(  # noqa: PLR0917  what is asked, where it is kept, how
+def ask_teacher(  # noqa: PLR0917  the questions, the log, and how to ask
     title: str,
     groups: Iterable[Sequence[Asked]],
     log: ProgressLog[AnyEntry],
@@ -158,9 +157,9 @@ def ask_teacher(  # noqa: PLR0917  what is asked, where it is kept, how
     report: Callable[[TeacherRun], None] = lambda _: None,
     what: str = "questions",
 ) -> TeacherRun:
-    """Ask the teacher what `log` lacks, one group after the other, and log each entry that `ask` returns.
+    """Ask the teacher about each item of `groups` that has no entry in `log`, and log the entry that `ask` returns.
 
-    The cost is printed and `report` is called at the end, also after an error or interrupt.
+    Finishes a group before the next. Calls `report` and prints the cost at the end, also after an error or interrupt.
     """
     asked = [list(group) for group in groups]
     left = [[each for each in group if log.find(each, digest(each)) is None] for group in asked]
@@ -193,11 +192,12 @@ def say_some(lines: Iterable[str], ui: Ui) -> None:
         ui.say(f"  {line}")
 
 
-def _check_out(out: Path, source: Path, *endings: str) -> None:
+def check_out(out: Path, source: object, *endings: str) -> None:
+    """Raise ConfigError unless the name of `out` ends in one of `endings` and `out` is not the file `source`."""
     known = " or ".join(endings)
     if out.suffix not in endings:
         raise ConfigError(f"--out {out} is not a {known} file", hint=f"give a file name that ends in {known}")
-    if out.resolve() == source.resolve():
+    if isinstance(source, Path) and out.resolve() == source.resolve():
         raise ConfigError(f"--out {out} is the file that is read", hint="name another file with --out")
 
 

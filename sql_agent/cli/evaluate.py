@@ -39,7 +39,7 @@ from sql_agent.system.files import check_writable, timestamped_folder
 from sql_agent.system.process import INTERRUPTED, slow_imports
 from sql_agent.tasks.task import load_task
 
-_FEW = 10  # minimum number of answers between two progress lines without a terminal
+_FEW = 10  # without a terminal: minimum number of answers between two progress lines
 
 _DESCRIPTION = """\
 Measure models on question files, with the agent, the tool and the reward of
@@ -50,7 +50,7 @@ test split and the natural benchmark.
 A MODEL is a run (folder or name), a checkpoint, a Hugging Face folder or id,
 or, while OPENAI_API_BASE is set, the name of a model at that endpoint. Without
 MODEL, the model is the one of OPENAI_MODEL if OPENAI_API_BASE is set, else the
-embedded one. Folders are served by vLLM where there is a GPU, else by the CPU."""
+embedded one. vLLM serves folders where there is a GPU; without one, the CPU."""
 
 _EXAMPLES = """
   sql-agent evaluate --run quickstart -n 50
@@ -64,8 +64,8 @@ _EXAMPLES = """
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = new_parser("evaluate", _DESCRIPTION, _EXAMPLES)
-    add_words(parser, "MODEL", "models to evaluate, one after the other, and any settings")
-    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as MODEL")
+    add_words(parser, "MODEL", "models to evaluate in turn, and any settings")
+    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="a further MODEL")
     parser.add_argument("--run", type=Path, metavar="RUN", help="evaluate the last checkpoint of this run; with a "
                         "MODEL: the run that trained it and whose settings are used")  # fmt: skip
     parser.add_argument("--compare", action="store_true",
@@ -89,25 +89,26 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
     overlap = parser.add_mutually_exclusive_group()
     overlap.add_argument("--drop-overlap", dest="overlap", action="store_const", const="drop", default="refuse",
-                         help="leave out questions of the run's training, and those about the same rows")  # fmt: skip
+                         help="leave out the run's training questions, and those about the same rows; by default they "
+                         "end the evaluation")  # fmt: skip
     overlap.add_argument("--allow-overlap", dest="overlap", action="store_const", const="allow",
-                         help="ask these questions, too; without either flag the evaluation is refused")  # fmt: skip
-    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an evaluation that was interrupted, "
-                        "and ask again what failed")  # fmt: skip
+                         help="ask these questions, too")  # fmt: skip
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an interrupted evaluation, and "
+                        "ask its failed questions again")  # fmt: skip
     arguments = parse_words(parser, argv)
     arguments.models = arguments.model + arguments.words
     if arguments.mapping and not arguments.questions:
-        parser.error("--mapping names the columns of --questions; give both")
+        parser.error("--mapping needs --questions")
     if arguments.compare and len(arguments.models) < 2:
-        parser.error("--compare needs two models or more")
+        parser.error("--compare needs two MODELs or more")
     asked = (arguments.models, arguments.overrides, arguments.run, arguments.compare, arguments.questions,
              arguments.count, arguments.overlap != "refuse", arguments.samples > 1, arguments.flags)  # fmt: skip
     if arguments.resume and (any(asked) or arguments.refuse_below is not None):
-        parser.error("--resume reads all other options from its folder; add only --concurrency and --predictions")
+        parser.error("--resume reads all options from its folder, except --concurrency and --predictions")
     if arguments.refuse_below is not None and arguments.samples == 1:
-        parser.error("--refuse-below is a share of the samples; give --samples")
+        parser.error("--refuse-below needs --samples")
     if arguments.predictions and (len(arguments.models) > 1 or len(arguments.questions) > 1):
-        parser.error("--predictions writes the answers of one model to one set of questions; give one of each")
+        parser.error("--predictions needs one model and one set of questions")
     return arguments
 
 
@@ -122,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rollouts: list[Rollouts] = []
     votes: list[Votes] = []
     for folder in folders:
-        if folder.path not in map(Path, arguments.models):  # else it was finished earlier
+        if folder.path not in map(Path, arguments.models):  # the folder of a finished evaluation can be a MODEL
             try:
                 with folder.lock():  # so that no other process resumes the evaluation
                     _ask(folder, arguments.concurrency, ui)
@@ -184,7 +185,7 @@ def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> t
     with task.databases(settings) as databases:
         sets = with_evidence(sets, judge.name, databases)
     if model.run:
-        sets = without_overlap(sets, task, settings, run=model.run, what=arguments.overlap, ui=ui)
+        sets = without_overlap(sets, task, settings, run=model.run, overlap=arguments.overlap, ui=ui)
     sets = {name: in_samples(questions, arguments.samples) for name, questions in sets.items()}
     about = About(
         model=model.name,
@@ -210,13 +211,13 @@ def _finished(path: Path) -> EvaluationFolder:
     asked, answered = sum(map(len, folder.sets().values())), len(folder.records())
     if answered < asked:
         raise DataError(
-            f"{path} has {answered} of {asked} questions", hint=f"finish it first: sql-agent evaluate --resume {path}"
+            f"{path} answers {answered} of {asked} questions",
+            hint=f"finish it first: sql-agent evaluate --resume {path}",
         )
     return folder
 
 
 def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
-    """Ask the questions of `folder` that have no graded record."""
     about, records = folder.about(), folder.records()
     done = {key for key, record in records.items() if record.dropped is None}
     questions = [(name, q) for name, of in folder.sets().items() for q in of]
@@ -231,14 +232,14 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
            f"{len(questions)} questions to ask, {samples}{at_once} at once, "
            f"judge {about.judge.partition(':')[0]}")  # fmt: skip
     ui.say(f"Records: {folder.path}")
-    with slow_imports():  # slow, so after the checks
+    with slow_imports():  # imported after the checks
         from sql_agent.agent.rollout import ask_all  # noqa: PLC0415
 
     judge = task.judge(settings, alone=True)
     if judge.identity != about.judge:
         raise ResumeError(
-            f"{folder.path} was graded by {about.judge}, and would be by {judge.identity} now",
-            hint="start a new evaluation, or restore the settings of the judge and the version of this program",
+            f"{folder.path} was graded by the judge {about.judge}, and the judge is {judge.identity} now",
+            hint="start a new evaluation, or restore the judge's settings and the version of this program",
         )
     with (
         task.databases(settings) as databases,
@@ -266,7 +267,7 @@ def _model_of(about: About) -> ChosenModel:
     given = EndpointSettings()
     if given.base_url != about.base_url:
         raise ResumeError(
-            f"{about.model} was asked at {about.base_url}, and OPENAI_API_BASE is {given.base_url or 'not set'}",
+            f"{about.model} was asked at {about.base_url}, but OPENAI_API_BASE is {given.base_url or 'not set'}",
             hint=f"set OPENAI_API_BASE={about.base_url}",
         )
     remote = given.endpoint(about.remote_model, settings.agent.val_temperature)

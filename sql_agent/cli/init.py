@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from sql_agent.cli.command import DATABASE, database, new_parser
-from sql_agent.cli.data_teacher import ask_teacher, say_some
+from sql_agent.cli.data_teacher import ask_teacher, check_out, say_some
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import DataError
@@ -24,10 +24,10 @@ from sql_agent.tasks.described.table_rows import DatabaseRows, read_database
 _DESCRIPTION = """\
 Read schema, keys and values of a database, and write NAME.toml: its tables,
 which column names a row, the kind of each column, the links between tables, and
-ways to ask for each column. Each guess that matters is printed with what it
-follows from. Where TEACHER_MODEL is set, this model proposes labels, units and
-wordings; it sees up to five short values of each column. After an interrupt the
-same command continues. Correct the file, then train with --task NAME.toml."""
+ways to ask for each column. Each guess that matters is printed with its reason.
+Where TEACHER_MODEL is set, this model proposes labels, units and wordings; it
+sees up to five short values of each column. After an interrupt the same command
+continues. Correct the file, then train with --task NAME.toml."""
 
 _EXAMPLES = """
   sql-agent init shop.db
@@ -44,8 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     source, ui = arguments.database, Ui(wraps=True)
     out: Path = arguments.out or Path(f"{source.stem}.toml")
-    if out.suffix != ".toml":
-        raise DataError(f"--out {out} is not a .toml file", hint="give a file name that ends in .toml")
+    check_out(out, source, ".toml")
     if out.exists():
         raise DataError(f"{out} exists already", hint="remove it, or name another file with --out")
     path = _relative(source, out) if isinstance(source, Path) else None
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if TeacherSettings().model:
         description = _proposed(description, rows, out.with_suffix(".proposals.jsonl"), ui)
     else:
-        ui.say("No TEACHER_MODEL is set: labels and wordings are the plain guesses")
+        ui.say("No TEACHER_MODEL is set: labels and wordings are guesses")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(as_toml(description), encoding="utf-8")
@@ -70,9 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: Ui) -> Description:
-    """Return the description with what the teacher proposes, and print how much of it is used.
+    """Return the description with the teacher's proposals, and print how many are used.
 
-    The next call skips the tables already logged at `log_path`.
+    Requests that are logged at `log_path` are not repeated.
     """
     settings, parts = load_settings(), list(parts_of(description, rows))
     limits = settings.judge.model_copy(update={"max_tokens": max(settings.judge.max_tokens, LEAST_TOKENS)})
@@ -96,12 +95,12 @@ def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: 
         reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.most_common())
         ui.say(f"  {dropped.total()} proposals are not used: {reasons}")
     if run.failed:
-        ui.say(f"  {len(run.failed)} requests failed, so their columns have the plain guesses:")
+        ui.say(f"  {len(run.failed)} requests failed; their columns keep the guesses:")
         say_some((f"  {name}: {error}" for name, error in run.failed.items()), ui)
     return description
 
 
 def _relative(database_path: Path, out: Path) -> str:
-    """Return the database's path: relative to the folder of NAME.toml if it is below that folder, else absolute."""
+    """Return `database_path` relative to the folder of `out` if the database is below that folder, else absolute."""
     folder, path = out.resolve().parent, database_path.resolve()
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)

@@ -21,18 +21,20 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
 
 TEMPLATE, NATURAL, REAL, TEST = "template", "natural", "real", "test"
-_ENOUGH_CELLS = 0.9  # of a real database's benchmark that another copy of the database must contain
-_READ = 20  # questions of the benchmark whose cells are looked for
+_ENOUGH_CELLS = 0.9  # share of the evidence of a real database's benchmark that a copy of the database must contain
+_READ = 20  # questions of the benchmark whose evidence is looked up
 Sets = dict[str, list[Question]]
 OnOverlap = Literal["refuse", "drop", "allow"]
 SourceOf = Callable[[str | None], Source]  # returns the database with a given name
 
 
-def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], dict[str, list[Question]]]:
-    """Return the training questions, and the validation questions by the name of their set, without empty sets.
+def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], Sets]:
+    """Return the training questions, and the validation sets by name, without empty sets.
 
-    TEMPLATE has questions of the validation file. NATURAL has questions of the task's benchmark, evenly over its types,
-    unless `leaves_out_natural`, and REAL those of its benchmark of a real database, if that is the run's own.
+    TEMPLATE has questions of the validation file, NATURAL those of the task's benchmark, evenly spaced over its types,
+    unless `leaves_out_natural`, REAL those of the benchmark about a real database, if the run uses that database.
+
+    Raises ConfigError if a validation question is a training question, or two validation questions have one id.
     """
     train, template = task.questions(settings, "train"), task.questions(settings, "val")
     count = 0 if leaves_out_natural(settings, task) else settings.data.natural_questions
@@ -42,7 +44,7 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], di
     if shared:
         raise ConfigError(
             f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
-            hint="remove them from one of the two files",
+            hint="remove these questions from one of the two files",
         )
     sets = {
         TEMPLATE: evenly_spaced(template, settings.data.val_questions),
@@ -53,15 +55,15 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], di
     if twice := [key for key, times in ids.items() if times > 1]:
         raise ConfigError(
             f"{len(twice)} ids of validation questions are also those of the natural benchmark, such as {twice[0]!r}",
-            hint="give them other ids, or set data.natural_questions=0 where they are the benchmark itself",
+            hint="change the ids in the validation file, or set data.natural_questions=0 if it is the benchmark itself",
         )
     return train, {name: questions for name, questions in sets.items() if questions}
 
 
 def leaves_out_natural(settings: Settings, task: Task) -> bool:
-    """Return whether the task's benchmark is left out of validation, because the run's database is on a server.
+    """Return whether validation leaves out the task's benchmark because the run's database is on a server.
 
-    The benchmark is about SQLite files, so its prompts and statements use another dialect than training.
+    The prompts and statements of the benchmark are in SQLite's dialect, those of training in the server's.
     """
     asked = bool(settings.data.natural_questions and task.natural_questions(settings.lang))
     on_server = settings.agent.tool != "mcp" and isinstance(task.database_source(settings), ServerAddress)
@@ -69,7 +71,7 @@ def leaves_out_natural(settings: Settings, task: Task) -> bool:
 
 
 def questions_about_own_database(settings: Settings, task: Task) -> list[Question]:
-    """Return the task's benchmark of a real database if the run's own database has the cells of its evidence."""
+    """Return the task's benchmark about a real database, if the run's database has the cells of its evidence."""
     questions = list(task.real_questions(settings.lang)) if settings.data.natural_questions else []
     asked = [question for question in questions if question.evidence][:_READ]
     if not asked:
@@ -82,7 +84,7 @@ def questions_about_own_database(settings: Settings, task: Task) -> list[Questio
 def question_sets(
     files: Sequence[Path], mapping: Path | None, count: int | None, task: Task, settings: Settings
 ) -> Sets:
-    """Return the questions of `files`, or else of the test split and the benchmarks; at most `count` of each set."""
+    """Return the questions of `files`, else those of the test split and the benchmarks; at most `count` of each set."""
     if files:
         columns = ColumnMapping.load(mapping) if mapping else None
         sets = {set_name(path, files): task.read_questions(path, columns) for path in files}
@@ -111,8 +113,11 @@ def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, datab
     return {name: with_derived_evidence(of, databases) if derive else list(of) for name, of in sets.items()}
 
 
-def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, what: OnOverlap, ui: Ui) -> Sets:
-    """Drop, refuse or allow, as `what` says, questions that `run` was trained on and those about the same rows."""
+def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, overlap: OnOverlap, ui: Ui) -> Sets:
+    """Drop, refuse or allow, by `overlap`, the training questions of `run` and questions about the same rows.
+
+    Raises ConfigError for "refuse" if there are such questions, and for "drop" if no question is left.
+    """
     train = task.questions(settings, "train")
 
     def source_of(name: str | None) -> Source:
@@ -120,37 +125,36 @@ def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, wh
 
     kept: Sets = {}
     for name, questions in sets.items():
-        overlap = find_overlap(questions, source_of, train, source_of)
+        found = find_overlap(questions, train, source_of)
         kept[name] = questions
-        if not overlap.ids:
+        if not found.ids:
             continue
-        said = _describe(name, len(questions), overlap, run)
-        if what == "refuse":
+        said = _describe(name, len(questions), found, run)
+        if overlap == "refuse":
             raise ConfigError(
-                said,
-                hint="--drop-overlap leaves these out, --allow-overlap asks them all the same; or give --questions",
+                said, hint="leave them out with --drop-overlap, ask them with --allow-overlap, or give --questions"
             )
-        ui.say(f"Warning: {said}" if what == "allow" else f"Left out: {said}")
-        if what == "drop":
-            kept[name] = [question for question in questions if question.id not in overlap.ids]
+        ui.say(f"Warning: {said}" if overlap == "allow" else f"Left out: {said}")
+        if overlap == "drop":
+            kept[name] = [question for question in questions if question.id not in found.ids]
     kept = {name: questions for name, questions in kept.items() if questions}
     if not kept:
-        raise ConfigError(f"training of {run} saw every question", hint="give --questions that it did not see")
+        raise ConfigError(f"training of {run} saw every question", hint="give --questions with other questions")
     return kept
 
 
 def _describe(name: str, count: int, overlap: Overlap, run: Path) -> str:
     parts = []
     if overlap.questions:
-        parts.append(f"{len(overlap.questions)} were asked there, such as {overlap.questions[0].question!r}")
+        parts.append(f"{len(overlap.questions)} are training questions, such as {overlap.questions[0].question!r}")
     if overlap.entities:
         first = overlap.entities[0]
         row = first.evidence[0]
         parts.append(
-            f"{len(overlap.entities)} are about rows that were asked about there, such as {first.id} about "
+            f"{len(overlap.entities)} are about rows of training questions, such as {first.id} about "
             f"{row.table} {row.row_id}"
         )
-    return f"of the {count} questions of {name!r}, the training of {run} saw some: {'; '.join(parts)}"
+    return f"of the {count} questions of {name!r}, {run} was trained on some: {'; '.join(parts)}"
 
 
 def evenly_spaced(questions: Sequence[Question], count: int) -> list[Question]:
@@ -166,7 +170,7 @@ def spread_over_types(questions: Iterable[Question], count: int) -> list[Questio
 
 @dataclass(frozen=True)
 class Overlap:
-    """Test questions that are also training questions (`questions`) or share an evidence row with one (`entities`)."""
+    """Questions that are also training questions, and `entities`: those that share an evidence row with training."""
 
     questions: tuple[Question, ...]
     entities: tuple[Question, ...]
@@ -176,17 +180,11 @@ class Overlap:
         return frozenset(question.id for question in (*self.questions, *self.entities))
 
 
-def find_overlap(
-    asked: Sequence[Question], asked_in: SourceOf, trained: Sequence[Question], trained_in: SourceOf
-) -> Overlap:
-    """Find questions of `asked` whose text, or an evidence row in the same database, also occurs in `trained`."""
-    trained_rows = _evidence_rows(trained, cache(trained_in))
-    asked_in = cache(asked_in)
-    same = asked_in_both(asked, trained)
-    return Overlap(
-        questions=same,
-        entities=tuple(q for q in asked if q not in same and _evidence_rows([q], asked_in) & trained_rows),
-    )
+def find_overlap(asked: Sequence[Question], trained: Sequence[Question], source_of: SourceOf) -> Overlap:
+    """Return the questions of `asked` whose text, or an evidence row in the same database, also occurs in `trained`."""
+    source_of = cache(source_of)
+    rows, same = _evidence_rows(trained, source_of), asked_in_both(asked, trained)
+    return Overlap(same, tuple(q for q in asked if q not in same and _evidence_rows([q], source_of) & rows))
 
 
 def asked_in_both(asked: Sequence[Question], trained: Iterable[Question]) -> tuple[Question, ...]:
@@ -196,10 +194,10 @@ def asked_in_both(asked: Sequence[Question], trained: Iterable[Question]) -> tup
     """
     named: defaultdict[str, set[str | None]] = defaultdict(set)
     for question in trained:
-        named[_folded(question)] |= {question.database}
+        named[folded_text(question)] |= {question.database}
 
     def is_in_both(question: Question) -> bool:
-        databases = named.get(_folded(question), set())
+        databases = named.get(folded_text(question), set())
         return bool(databases) and (question.database is None or not databases.isdisjoint({question.database, None}))
 
     return tuple(question for question in asked if is_in_both(question))
@@ -210,10 +208,9 @@ def _evidence_rows(questions: Iterable[Question], source_of: SourceOf) -> set[tu
     for question in questions:
         for item in question.evidence:
             source = source_of(question.database)
-            resolved = source.resolve() if isinstance(source, Path) else source
-            rows.add((resolved, item.table.casefold(), item.row_id))
+            rows.add((source.resolve() if isinstance(source, Path) else source, item.table.casefold(), item.row_id))
     return rows
 
 
-def _folded(question: Question) -> str:
+def folded_text(question: Question) -> str:
     return " ".join(question.question.split()).casefold()

@@ -254,10 +254,10 @@ def test_what_has_an_equals_sign_and_no_space_before_it_is_a_setting_and_all_els
     [
         ([""], "a question is empty"),
         (["Why?", "-n", "2"], "-n chooses questions from a file"),
-        (["Why?", "--file=x"], "give --file or a question of your own, not both"),
+        (["Why?", "--file=x"], "--file cannot be combined with a QUESTION"),
         (["-n", "none"], "'none' is not a whole number from 1"),
         (["--run=runs/x", "--file=x"], "not allowed with"),
-        (["--mapping=x"], "give both"),
+        (["--mapping=x"], "--mapping needs --file"),
     ],
 )
 def test_arguments_that_contradict_each_other_are_refused(
@@ -318,8 +318,8 @@ def test_a_run_without_a_gain_does_not_claim_one(
     assert main(["--run", str(run)]) == 0
     output = unwrapped(capsys.readouterr().out)
     assert (
-        "no reward rose from step 0 to step 3 of GRPO; the reward of this one fell least and is the highest, 1.100."
-        in output
+        "no reward rose from step 0 to step 3 of GRPO; "
+        "the reward of this question fell least and is the highest, 1.100." in output
     )
     assert output.count("Question number 1?") == 2
 

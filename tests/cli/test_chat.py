@@ -156,7 +156,7 @@ def test_a_server_that_fails_is_a_line_and_the_conversation_goes_on(
     ("words", "why"),
     [
         ([], "no model is named"),
-        (["a", "b", "c"], "one MODEL, or two"),
+        (["a", "b", "c"], "3 models are named"),
         (["new", "--no-token"], "need --web"),
         (["new", "--web", "--no-token", "--address", "0.0.0.0:8765"], "only this machine"),
         (["new", "--web", "--address", "here"], "not PORT or HOST:PORT"),

@@ -255,8 +255,8 @@ def test_questions_and_entities_of_the_training_are_refused(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         main(["good", f"--run={run}", *arguments])
-    assert "1 were asked there, such as 'Which form has Drug 1?'" in caught.value.message
-    assert "1 are about rows that were asked about there, such as q2 about drugs_info 2" in caught.value.message
+    assert "1 are training questions, such as 'Which form has Drug 1?'" in caught.value.message
+    assert "1 are about rows of training questions, such as q2 about drugs_info 2" in caught.value.message
     assert caught.value.hint is not None and "--allow-overlap" in caught.value.hint
     assert not evaluations(tmp_path) and not server.asked, "it is refused before anything is asked"
 
@@ -273,7 +273,7 @@ def test_an_overlap_is_asked_or_left_out_when_told_to(
 ) -> None:
     assert main(["good", "--run=night", flag, *arguments]) == 0
     assert result(evaluations(tmp_path)[0])["evaluations"][0]["asked"] == {"mine": asked}
-    assert "the training of" in " ".join(capsys.readouterr().out.split())
+    assert "was trained on some" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_sample_of_n_is_spread_over_the_types(server: QuestionServer, arguments: list[str], tmp_path: Path) -> None:
@@ -330,9 +330,9 @@ def test_a_checkpoint_of_verl_is_exported_once(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--mapping=x.toml"], "--mapping names the columns of --questions"),
-        (["--compare", "a"], "--compare needs two models"),
-        (["--resume=x", "a"], "add only --concurrency and --predictions"),
+        (["--mapping=x.toml"], "--mapping needs --questions"),
+        (["--compare", "a"], "--compare needs two MODELs"),
+        (["--resume=x", "a"], "except --concurrency and --predictions"),
         (["--drop-overlap", "--allow-overlap"], "not allowed with"),
     ],
 )

@@ -101,7 +101,10 @@ def test_an_interrupted_command_asks_only_for_the_rest_and_a_refused_table_keeps
     assert found.tables["products"].label == "article"
     assert len(server.requests) == answered + 1 + len(found.tables) - answered
     printed = " ".join(capsys.readouterr().out.split())
-    assert "1 requests failed, so their columns have the plain guesses: order_items 1: the judge m refused" in printed
+    assert (
+        "1 requests failed; their columns keep the guesses: order_items 1: the judge m refused"
+        in printed
+    )
 
 
 def test_without_a_teacher_the_plain_guesses_stand(
@@ -110,4 +113,4 @@ def test_without_a_teacher_the_plain_guesses_stand(
     monkeypatch.delenv("TEACHER_MODEL", raising=False)
     code, found = shop(tmp_path)
     assert code == 0 and found is not None and found.tables["products"].label == "product"
-    assert "No TEACHER_MODEL is set: labels and wordings are the plain guesses" in capsys.readouterr().out
+    assert "No TEACHER_MODEL is set: labels and wordings are guesses" in capsys.readouterr().out

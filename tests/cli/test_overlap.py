@@ -18,7 +18,7 @@ def path_of(name: str | None) -> Path:
 
 
 def found(asked: Question, trained: Question) -> tuple[bool, bool]:
-    overlap = find_overlap([asked], path_of, [trained], path_of)
+    overlap = find_overlap([asked], [trained], path_of)
     return bool(overlap.questions), bool(overlap.entities)
 
 
