@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, new_parser, parse_words, positive
+from sql_agent.cli.command import add_setting_flags, add_task_flags, add_words, new_parser, parse_words, positive
 from sql_agent.cli.model_choice import NO_BENCHMARK, ChosenModel, check_model, describe_local, find_model, served
 from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.config.settings import Settings
@@ -62,7 +62,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "the validation question whose reward rose most")  # fmt: skip
     parser.add_argument("-n", "--questions", dest="count", type=positive, metavar="N",
                         help=f"number of questions from the file, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
-    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
+    add_task_flags(parser)
     arguments = parse_words(parser, argv)
     if not all(question.strip() for question in arguments.words):
         parser.error("a question is empty")

@@ -16,7 +16,7 @@ from sql_agent.chat.conversation import MOST_ASKED, ChatModel, ChatModels
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.terminal import Terminal
 from sql_agent.chat.web import ChatPage
-from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, address, new_parser, parse_words
+from sql_agent.cli.command import add_setting_flags, add_task_flags, add_words, address, new_parser, parse_words
 from sql_agent.cli.model_choice import NO_BENCHMARK, find_model, known_models, served
 from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.config.endpoints import ChatSettings
@@ -57,7 +57,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-token", action="store_true",
                         help="serve the page without a token, on this machine only; default: the URL "
                         "of the page contains CHAT_TOKEN or a new token")  # fmt: skip
-    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
+    add_task_flags(parser)
     arguments = parse_words(parser, argv)
     if len(arguments.words) > MOST_ASKED:
         parser.error(f"{len(arguments.words)} models are named, but at most two can answer side by side")

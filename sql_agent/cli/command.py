@@ -26,12 +26,6 @@ NOT_ADVICE = "For research on retrieval, not medical advice."
 # A URL with a password is given as a variable, because every user of a machine can list process arguments.
 SERVER = "mysql+pymysql://USER@HOST/DATABASE, or env:NAME for the URL in that variable"
 DATABASE = f"SQLite file, {SERVER}"
-TASK_FLAGS = {
-    "--task": "task",
-    "--data-dir": "spider.data_dir",
-    "--workflow": "agent.workflow",
-    "--train-roles": "agent.train_roles",
-}
 SETS = "settings."  # prefix of parsed arguments that are settings, before the dotted name
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _OVERRIDE = re.compile(r"[^\s=]+=")
@@ -141,6 +135,12 @@ def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, st
         text = meaning or f"{field.description}{f' (default: {default})' if default else ''}"
         metavar = None if choices else kind
         parser.add_argument(flag, dest=SETS + name, choices=choices, metavar=metavar, help=text.replace("%", "%%"))
+
+
+def add_task_flags(parser: argparse.ArgumentParser) -> None:
+    flags = {"--task": "task", "--data-dir": "spider.data_dir"}
+    flags |= {"--workflow": "agent.workflow", "--train-roles": "agent.train_roles"}
+    add_setting_flags(parser.add_argument_group("task"), flags)
 
 
 def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, new_parser, parse_words, positive, share
+from sql_agent.cli.command import add_setting_flags, add_task_flags, add_words, new_parser, parse_words, positive, share
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
 from sql_agent.config.endpoints import EndpointSettings
@@ -86,7 +86,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_setting_flags(parser, {"--lang": "lang"}, "language of the sample and its questions")
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="write the answers as the public evaluators "
                         "of text-to-SQL read them: a statement a line, a tab, its database")  # fmt: skip
-    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
+    add_task_flags(parser)
     overlap = parser.add_mutually_exclusive_group()
     overlap.add_argument("--drop-overlap", dest="overlap", action="store_const", const="drop", default="refuse",
                          help="leave out the run's training questions, and those about the same rows; by default they "

@@ -61,16 +61,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     run, out = arguments.run, arguments.out
     checkpoint = checkpoint_folder(run, arguments.step)
     export_checkpoint(checkpoint, out, lambda weights: _write_card(run, checkpoint, weights, out))
-    print(f"{out}: a Hugging Face folder. See it answer:")
+    print(f"{out}: a Hugging Face folder. To ask this model:")
     print(f"  sql-agent ask --run {run} --model {out}")
-    print(f"To serve it elsewhere: {out / 'README.md'}")
+    print(f"How to serve this model: {out / 'README.md'}")
     return 0
 
 
 def export_checkpoint(checkpoint: Path, out: Path, complete: Callable[[Path], None] = lambda _weights: None) -> None:
-    """Write the model of `checkpoint`, a folder of either backend, as the new Hugging Face folder `out`.
+    """Write the model of `checkpoint`, a checkpoint of either backend, as the new Hugging Face folder `out`.
 
-    `complete` adds files to the unfinished folder, which is renamed to `out` at the end.
+    `complete` adds files to the unfinished folder, which is renamed to `out` at the end. Raises TrainingError if verl
+    cannot merge the shards, and DataError if a file of a local checkpoint is damaged.
     """
     is_local = (checkpoint / "model").is_dir()
     if is_local:
@@ -103,7 +104,7 @@ def _merge_shards(shards: Path, out: Path) -> None:
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:
-    """Return the folder of the checkpoint of `step`, by default the latest."""
+    """Return the folder of the checkpoint of `step` in `run`; by default, of the latest step."""
     if not run.is_dir():
         raise ConfigError(f"there is no run at {run}", hint="name a folder under runs/, such as runs/overnight")
     found = checkpoints_by_step(run)
@@ -114,13 +115,13 @@ def checkpoint_folder(run: Path, step: int | None) -> Path:
     if step is not None and step not in found:
         raise ConfigError(
             f"{run} has no checkpoint of step {step}",
-            hint=f"give one of its steps: {', '.join(map(str, sorted(found)))}",
+            hint=f"give a step that has one: {', '.join(map(str, sorted(found)))}",
         )
     return found[max(found) if step is None else step]
 
 
 def _write_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> None:
-    """Write README.md into the folder `weights`, later renamed to `out`, and copy prompt.txt and tool.json of `run`."""
+    """Write README.md into the folder `weights`, later renamed to `out`, and copy prompt.txt and tool.json there."""
     if not is_run(run):
         return
     for name in (PROMPT, TOOL):

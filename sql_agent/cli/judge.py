@@ -56,7 +56,7 @@ from sql_agent.tasks.task import Task, load_task
 _SHIPPED = ("labels", "heldout", "attacks")
 _QUESTIONS_ONLINE = 40  # for a judge on a network; about 35 answers are graded for each question
 
-_SHOWN = 5  # printed answers and causes of failure
+_SHOWN = 5  # printed answers, and printed causes of failure
 _SETS = {
     "harmless": "right, in another form",
     "false": "false",
@@ -97,23 +97,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--db", type=database, action="append", metavar="DB",
                         help=f"database of the questions, one for each --questions: {DATABASE}")  # fmt: skip
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions")
-    parser.add_argument("-n", type=positive, metavar="N", help="number of questions, evenly from each task type "
+    parser.add_argument("-n", type=positive, metavar="N", help="number of questions, as many of each task type "
                         f"(default: all; {_QUESTIONS_ONLINE} for a judge on a network)")  # fmt: skip
     parser.add_argument("--labels", metavar="FILE",
-                        help="labelled answers: a JSONL file, or labels or heldout, which are shipped")  # fmt: skip
+                        help="labelled answers: a JSONL file, or a shipped file: labels or heldout")  # fmt: skip
     parser.add_argument("--attacks", metavar="FILE",
-                        help="attacks on the judge, JSONL (default: those that are shipped)")  # fmt: skip
+                        help="attacks on the judge, JSONL (default: the shipped attacks)")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FOLDER",
                         help="folder to write (default: runs/judge-NAME-DATE-TIME)")  # fmt: skip
     add_setting_flags(parser, {"--task": "task"})
-    add_words(parser, meaning="any setting; `sql-agent settings judge` lists those of the judge")
+    add_words(parser, meaning="any setting; `sql-agent settings judge` lists the judge's settings")
     return _evaluate(parse_words(parser, argv))
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
     """Measure a judge, print tables and write a folder of results.
 
-    Returns 0, or 1 when more gradings failed than `judge.max_failed_share` allows.
+    Return 0, or 1 if the share of failed gradings is above `judge.max_failed_share`.
     """
     settings = load_settings(arguments.overrides, flags=arguments.flags)
     task = load_task(settings.task)
@@ -122,7 +122,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     labelled = arguments.labels is not None or arguments.attacks is not None
     if labelled and (arguments.questions or arguments.db or arguments.mapping or arguments.n):
         raise ConfigError(
-            "--labels and --attacks contain their questions",
+            "--labels and --attacks contain their questions, so other questions cannot be given",
             hint="leave out --questions, --db, --mapping and -n",
         )
     if labelled:
@@ -144,7 +144,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     print_error(
         JudgeError(
             f"{found.failed} of {found.answers} gradings failed ({found.failed_share:.1%}), more than "
-            f"judge.max_failed_share={found.max_failed_share:g}; the tables leave these out",
+            f"judge.max_failed_share={found.max_failed_share:g}; the tables leave them out",
             hint="correct the causes listed above and evaluate again before you trust this judge",
         )
     )
@@ -173,7 +173,7 @@ def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[An
 
 
 def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Source]]:
-    """Return pairs of question file and database, from the command line or else the task's test questions."""
+    """Return pairs of a question file and its database: those of the command line, else the task's test questions."""
     for flag, given in (("--db", arguments.db), ("--mapping", arguments.mapping)):
         if given and not arguments.questions:
             raise ConfigError(f"{flag} without --questions", hint="give the file of questions with --questions")
@@ -183,7 +183,8 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
     files = arguments.questions or [task.question_file(settings, "test")]
     if len(files) != len(databases):
         raise ConfigError(
-            f"{len(files)} question files and {len(databases)} databases", hint="give one --db for each --questions"
+            f"{len(files)} question files and {len(databases)} databases are given",
+            hint="give one --db for each --questions",
         )
     return list(zip(files, databases, strict=True))
 
@@ -191,9 +192,9 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
 def _read_all(
     questions: Sequence[tuple[Question, Source]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
 ) -> list[Example]:
-    """Run the gold SQL of each question on the database that the question names, else on the paired source.
+    """Run the gold SQL of each question on the database that the question names, else on the paired database.
 
-    If `extractive`, prose references are replaced by their evidence.
+    With `extractive`, the evidence of a prose reference replaces the reference.
     """
     examples: list[Example] = []
     with ui.progress("Running the gold SQL", len(questions)) as on_done:
@@ -236,7 +237,7 @@ def _say_some(lines: Sequence[str], what: str, ui: Ui) -> None:
 
 
 def _agreement_table(found: Evaluation) -> TextTable:
-    """Return the agreement with people by kind of answer, then by language."""
+    """Return a table of the agreement with people, by kind of answer, then by language."""
     kinds, langs = list[TableRow](), list[TableRow]()
     for group in found.of("labels"):
         measures = [group.measures[name] for name in _MEASURES]
@@ -250,7 +251,7 @@ def _agreement_table(found: Evaluation) -> TextTable:
 
 
 def _score_table(found: Evaluation) -> TextTable:
-    """Return what each kind of answer earns, with a section for each set of answers."""
+    """Return a table of the scores of each kind of answer, with a section for each set of answers."""
     attacks = bool(found.of("attacks"))
     sections: list[list[TableRow]] = []
     for name, heading in _SETS.items():

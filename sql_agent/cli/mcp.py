@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = load_settings(arguments.overrides, config_file=arguments.config, flags=arguments.flags)
     settings = settings.model_copy(update={"agent": settings.agent.model_copy(update={"tool": "builtin"})})
     task = load_task(settings.task)
-    task.prepare_database(settings, _say)  # without questions, which are slow to make
+    task.prepare_database(settings, _say)  # makes no questions, which would be slow
     if arguments.http is None:
         _serve_stdio(task, settings)
     else:

@@ -23,7 +23,7 @@ from sql_agent.runs.run_folder import is_run, read_config, settings_of_run
 from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import default_settings
 
-NO_BENCHMARK = {"data.natural_questions": 0}  # for commands without it, because its database is slow to build
+NO_BENCHMARK = {"data.natural_questions": 0}  # for commands that ask no benchmark: its database is slow to build
 _EMBEDDED = 134_515_008  # parameters of SmolLM2-135M
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_TIMEOUT_S = 5.0
@@ -50,6 +50,8 @@ def find_model(
 
     `run` is the run that trained the model. Without `named`, the model is the last checkpoint of `run`. A model of a
     run has the run's settings. A verl checkpoint is exported into the folder `exported` of its run.
+
+    Raises DataError or ModelError if there is no such model, ConfigError if no model is named or a setting is wrong.
     """
     found = _find(named, run, overrides, flags, ui)
     if found.remote is None:
@@ -82,9 +84,9 @@ def _find(
 
 
 def known_models(runs_dir: Path) -> list[str]:
-    """Return names for `find_model`: the model of OPENAI_MODEL, and the runs in `runs_dir` with their checkpoints.
+    """Return names for `find_model`: the model of OPENAI_MODEL, and the runs in `runs_dir`, newest first.
 
-    The newest run comes first. The name of a run stands for its last checkpoint.
+    The paths of its checkpoints follow the name of a run, which means the last checkpoint.
     """
     given = EndpointSettings()
     names = [given.model] if given.base_url and given.model else []
@@ -137,7 +139,7 @@ def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[Mode
     if settings.model and settings.backend != "local" and vllm_is_usable():
         ui.say(f"Serving {settings.model} with vLLM")
         options = settings.verl.config.get("actor_rollout_ref", {}).get("rollout", {})
-        share = options.get("gpu_memory_utilization")  # of training, if it is set
+        share = options.get("gpu_memory_utilization")  # the share of training, if it is set
         share = None if share is None else float(share)
         with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=share, agent=settings.agent) as (url, key):
             yield ModelEndpoint(url, MODEL_NAME, temperature, key)
@@ -165,12 +167,12 @@ def _unknown(named: str, runs_dir: Path) -> DataError:
     runs = f"in {runs_dir} there is {', '.join(near)}; or " if near else ""
     return DataError(
         f"there is no run, checkpoint or folder called {named!r}",
-        hint=f"{runs}name a folder or OWNER/NAME of the hub, or set OPENAI_API_BASE to its endpoint",
+        hint=f"{runs}name a folder or OWNER/NAME of the hub, or set OPENAI_API_BASE to the model's endpoint",
     )
 
 
 def _weights(path: Path | None, run: Path, ui: Ui) -> Path:
-    """Return the Hugging Face folder of the checkpoint `path` of `run`, by default of the last one."""
+    """Return the Hugging Face folder of the checkpoint `path` of `run`; by default, of its last checkpoint."""
     if path is None and not verl_checkpoints(run):
         return last_checkpoint(run)
     step = step_of_verl(path) if path else None
@@ -208,7 +210,7 @@ def check_model(model: str) -> None:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"there is no folder {model}, and the hub did not return a model of that name: {reason}",
-            hint="give a Hugging Face folder, correct OWNER/NAME, or check the network",
+            hint="give a Hugging Face folder, check the spelling of OWNER/NAME, or check the network",
         ) from None
 
 
@@ -235,7 +237,7 @@ def is_hub_id(model: str) -> bool:
 
 
 def count_parameters(model: str) -> int | None:
-    """Return the number of parameters in the safetensors files of `model`; None without such files."""
+    """Return the number of parameters in the safetensors files of `model`, or None if there are no such files."""
     if not model:
         return _EMBEDDED
     files = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []

@@ -13,8 +13,8 @@ from sql_agent.system.servers import bind, new_token, page_url, serve
 _DESCRIPTION = """\
 Draw a run as one HTML page that works offline: curves, validation, all rollouts
 in full, and why some were dropped. Each run draws its page when it ends. This
-command draws two runs on one page, with --serve a run that has not ended, or
-with --all a list of all runs with links to their reports."""
+command draws two runs on one page, with --serve a run that has not ended yet,
+or with --all a list of all runs with links to their reports."""
 
 _EXAMPLES = """
   sql-agent report runs/night                     runs/night/report.html
@@ -27,7 +27,7 @@ _EXAMPLES = """
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser("report", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", nargs="?", help="folder of the run, such as runs/quickstart")
-    parser.add_argument("--all", action="store_true", help="list all runs in RUN, by default in runs_dir")
+    parser.add_argument("--all", action="store_true", help="list all runs in the folder RUN, by default runs_dir")
     parser.add_argument("--compare", type=Path, metavar="RUN", help="folder of another run, to show on the same page")
     parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="port of --serve (default: 0, any free port)")
@@ -47,5 +47,5 @@ def _serve(runs: Sequence[RunReader], port: int) -> None:
     with bind(port=port) as sock:
         sock.listen()  # before the address is shown: a browser that opens it at once would be refused
         token = new_token()
-        print(f"{page_url(sock, token)}   Ctrl-C ends it", flush=True)
+        print(f"{page_url(sock, token)}   Ctrl-C ends the server", flush=True)
         serve(LiveReport(runs).app(token), sock)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sql_agent.chat.endpoint import AgentEndpoint
 from sql_agent.cli.chat import opened_model
-from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, add_words, address, new_parser, parse_words
+from sql_agent.cli.command import add_task_flags, add_words, address, new_parser, parse_words
 from sql_agent.config.endpoints import ChatSettings
 from sql_agent.runs.console import Ui
 from sql_agent.system.servers import bind, http_url, new_token, serve
@@ -14,8 +14,8 @@ from sql_agent.system.servers import bind, http_url, new_token, serve
 _DESCRIPTION = """\
 Serve the agent with its database as an OpenAI-compatible endpoint. A chat
 completion runs the agent on the last user message and returns the answer;
-`sql_agent` in the response has the queries and their rows. MODEL is what
-`sql-agent chat` takes: a run, a checkpoint, a Hugging Face folder or id."""
+`sql_agent` in the response has the queries and their rows. MODEL is a run, a
+checkpoint, a Hugging Face folder or id, as for `sql-agent chat`."""
 
 _EXAMPLES = """
   sql-agent serve quickstart
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_words(parser)
     parser.add_argument("--address", type=address, default=("127.0.0.1", 0), metavar="[HOST:]PORT",
                         help="address of the endpoint; default: 127.0.0.1 and any free port")  # fmt: skip
-    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
+    add_task_flags(parser)
     arguments = parse_words(parser, argv)
     ui = Ui(wraps=True)
     token = ChatSettings().token
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sock.listen()  # before the address is shown: a client that connects at once would be refused
         key = token.get_secret_value() if token else new_token()
         ui.say(f"{model.name} with the agent: OPENAI_API_BASE={http_url(sock)}/v1 OPENAI_MODEL={arguments.model}")
-        ui.say("OPENAI_API_KEY is CHAT_TOKEN. Ctrl-C ends it." if token else f"OPENAI_API_KEY={key}   Ctrl-C ends it.")
+        ui.say(f"OPENAI_API_KEY{' is CHAT_TOKEN' if token else f'={key}'}   Ctrl-C ends the server.")
         ui.say(model.task.disclaimer)
         serve(AgentEndpoint(arguments.model, model).app(key, sock.getsockname()[0]), sock)
     return 0

@@ -20,14 +20,14 @@ from sql_agent.config.settings import GENERAL, SECTIONS, Settings, as_text, flat
 from sql_agent.errors import ConfigError
 from sql_agent.training.verl.config import GRPO
 
-ENDPOINTS = "endpoints"  # the section of environment variables without our prefix
+ENDPOINTS = "endpoints"  # section of the environment variables without the prefix SQL_AGENT_
 PAGE_COMMAND = "sql-agent settings --markdown > docs/settings.md"
 
 _HOW = (
     "Set a setting on the command line as `section.name=value` (`train.lr=1e-5`, `lang=zh`), in the environment as "
     "`SQL_AGENT_SECTION__NAME` (`SQL_AGENT_TRAIN__LR=1e-5`), under the same name in the file `.env`, or in a TOML file "
     "given with `--config` (`[train]`, then `lr = 1e-5`). The first of these sources that sets it wins. "
-    "`none` removes the value of a weaker source, and a range is written `0,10`. The backend verl replaces some "
+    "`none` removes the value of a later source, and a range is written `0,10`. The backend verl replaces some "
     "defaults with those of `sql_agent/training/verl/grpo.toml`; both are shown."
 )
 _DESCRIPTION = """\

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             await serve_store(
                 arguments.host,
                 arguments.port,
-                lambda address: ui.say(f"The store answers at {address}; Ctrl-C ends it"),
+                lambda address: ui.say(f"The store answers at {address}; Ctrl-C ends the store"),
                 stopped.wait(),
                 token=token,
             )

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from rich.text import Text
 
-from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, add_words, new_parser, parse_words
+from sql_agent.cli.command import SETS, add_setting_flags, add_task_flags, add_words, new_parser, parse_words
 from sql_agent.cli.model_choice import ChosenModel, describe_local, remote_endpoint, served
 from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.cli.train_checks import show_forecast
@@ -34,7 +34,7 @@ from sql_agent.tasks.task import database_digest
 _TRACED_QUESTIONS = 10
 
 _DESCRIPTION = """\
-Train a small model to answer medical questions by querying a database with SQL.
+Train a small model to answer questions by querying a database with SQL.
 
 Without arguments, train the embedded SmolLM2-135M-Instruct on the sample
 database, which is made if it is missing. A run writes a report, every rollout,
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _show_trace(plan: Plan, ui: Ui) -> None:
     """Ask up to ten validation questions through runner, store and proxy, and print every rollout and span.
 
-    The model is OPENAI_MODEL at OPENAI_API_BASE if set, else the one of the settings, served on this machine.
+    The model is OPENAI_MODEL at OPENAI_API_BASE, or, if that is not set, the model of the settings, served here.
     """
     settings = plan.settings
     remote = remote_endpoint(settings, settings.model or None)
@@ -176,12 +176,14 @@ def _start_again(smaller: Mapping[str, object], log: RunLog, ui: Ui) -> NoReturn
     saved = last_saved_step(log.folder)
     added = [f"{name}={value}" for name, value in smaller.items()]
     where, resume = ("from the start", []) if saved is None else (f"after step {saved}", ["--resume"])
-    ui.say(f"An update ran out of GPU memory. The run goes on {where}, once, with smaller passes: {' '.join(added)}")
+    ui.say(
+        f"An update ran out of GPU memory. The run goes on {where}, once, with smaller micro-batches: {' '.join(added)}"
+    )
     repeat_command([*resume, f"run_name={log.folder.name}", *added])
 
 
 def _inputs(plan: Plan) -> dict[str, str]:
-    """Return digests of the training questions and the database, which a resumed run must find unchanged."""
+    """Return digests of the inputs that must be unchanged when the run is resumed, keyed by the name of the input."""
     inputs = {"the training questions": question_digest(plan.train)}
     if digest := database_digest(plan.task, plan.settings):
         inputs["the database"] = digest
@@ -189,9 +191,9 @@ def _inputs(plan: Plan) -> dict[str, str]:
 
 
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
-    """Run the rollouts that the algorithm in another terminal puts into `store`; return the exit code."""
+    """Run rollouts that the algorithm in another process puts into `store`; return the exit code."""
     check_opentelemetry()
-    # The algorithm sends the settings that affect rollouts. The settings loaded here apply to this host.
+    # The algorithm sends the settings that affect rollouts; the settings loaded here are those of this host.
     own = load_settings(arguments.overrides, config_file=arguments.config, flags=arguments.flags)
     with slow_imports():
         from sql_agent.training import run  # noqa: PLC0415  slow, so after the settings
@@ -207,8 +209,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     run = parser.add_argument_group("run")
     length = run.add_mutually_exclusive_group()
     length.add_argument("--ci", action="store_true",
-                        help=f"train {CI_STEPS} steps; the embedded model on a CPU and the sample: the shorter recipe "
-                        "of docs/results.md")  # fmt: skip
+                        help=f"train {CI_STEPS} steps; the embedded model on a CPU: the steps of the short recipe in "
+                        "docs/results.md")  # fmt: skip
     length.add_argument("--ci-fast", action="store_true", help="train one step")
     length.add_argument("--dev", action="store_true",
                         help=f"train nothing: run up to {_TRACED_QUESTIONS} validation questions through runner, store "
@@ -217,20 +219,20 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                      help="train nothing: print the memory, disk and time that the run needs; exit code 2 if it does "
                      "not fit")  # fmt: skip
     add_setting_flags(run, {"--backend": "backend", "--n-runners": "runner.n_runners"})
-    run.add_argument("--resume", action="store_true", help="continue the run that run_name=NAME names")
+    run.add_argument("--resume", action="store_true", help="continue the run run_name=NAME")
     run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings; other sources override it")
     run.add_argument("--external-store-address", metavar="URL", help="store of `sql-agent store` or `agl store`")
     run.add_argument("--llm-proxy", action="store_true", help="no effect, for old scripts: the proxy is always used")
     run.add_argument("-q", "--quiet", action="store_true", help="print no line per rollout (role runner)")
     run.add_argument("--debug", action="store_true", help="show the logs of all components")
-    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
+    add_task_flags(parser)
     files = {"--train-file": "data.train_file", "--val-file": "data.val_file", "--mapping": "data.mapping"}
     add_setting_flags(parser.add_argument_group("data"), {"--lang": "lang", **files})
     model = parser.add_argument_group("model")
     add_setting_flags(model, {"--model": "model", "--lora-rank": "verl.lora_rank"})
     level = model.add_mutually_exclusive_group()
     for flag, meaning in (
-        ("--trajectory-level", "one training sequence per chain of turns that continue each other (default)"),
+        ("--trajectory-level", "one training sequence for turns that continue each other (default)"),
         ("--transition-level", "one training sequence per turn (backend verl)"),
     ):
         dest = f"{SETS}verl.config.sql_agent.level"
@@ -249,9 +251,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def try_report(log: RunLog, ui: Ui) -> Path | None:
-    """Write the report and return its path. If that fails, print why and return None.
+    """Write the report and return its path; if that fails, print why and return None.
 
-    Nothing is raised, because the error that ended the run matters more.
+    An error here must not hide the error that ended the run.
     """
     try:
         return write_report(log.folder)
@@ -262,10 +264,12 @@ def try_report(log: RunLog, ui: Ui) -> Path | None:
 
 
 def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None:
-    """Print `how` a run ended early, such as "failed", after which step, what is saved, and how to continue."""
+    """Print how a run ended early (`how`, such as "failed"), its last step and checkpoint, and how to continue."""
     saved = last_saved_step(log.folder)
     if saved is None:
-        ui.say(f"The run {how} before its first save. To start again: the same command, which may take its name again")
+        ui.say(
+            f"The run {how} before its first save. To start again, repeat the command; the run may have the same name"
+        )
         return
     done = f"{log.last_step()} of {settings.train.steps} steps"
     ui.say(f"The run {how} after {done}; step {saved} is saved. To continue: {how_to_go_on(log.folder)}")

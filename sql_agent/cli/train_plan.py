@@ -35,13 +35,13 @@ from sql_agent.training.verl.memory import plan_memory
 
 CI_STEPS = 20
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")
-_CHECK_S = 2.0  # seconds to check all questions together
-_SAMPLE = 200  # questions of each split to check; more would not be checked in these seconds
+_CHECK_S = 2.0  # seconds for the checks of all questions together
+_SAMPLE = 200  # checked questions of each split; the time above is not enough for more
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked run: its `train` questions, its `val` sets by name, and `head`, lines that describe it to the user."""
+    """A checked run: `train` questions, `val` sets by name, and `head`: lines that describe the run to the user."""
 
     settings: Settings
     task: Task
@@ -52,9 +52,9 @@ class Plan:
 
 
 def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
-    """Plan the run of the command line. Creates the sample database if it is missing.
+    """Check all that the run of the command line needs, the cheapest first, and return its plan.
 
-    The cheapest checks come first.
+    Creates the sample database if it is missing. Raises a SqlAgentError for the first requirement that is not met.
     """
     chosen, sources = plan_settings(arguments)
     settings, judge_said = with_judge(chosen)
@@ -83,10 +83,10 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
 
 
 def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]]:
-    """Return the settings of the run, and the sources that the user gave.
+    """Return the settings of the run, and the sources of settings that the user gave.
 
-    The sources take precedence over the recipe of --ci and the defaults of the backend. With --resume the settings are
-    those of the run's folder; the sources may change only settings that do not change the run's result.
+    These sources take precedence over the recipe of --ci and the defaults of the backend. With --resume, the settings
+    are those of the run's folder; the sources may change only settings that do not change the run's result.
     """
     sources = read_sources(arguments.overrides, config_file=arguments.config, flags=arguments.flags)
     if arguments.resume:
@@ -119,7 +119,7 @@ def _short_run(arguments: argparse.Namespace, given: Settings, backend: str) -> 
 
 
 def with_judge(settings: Settings) -> tuple[Settings, str]:
-    """Return `settings` with a named judge in place of "auto", and a phrase that says which judge and why.
+    """Return `settings` with the name of a judge in place of "auto", and a phrase that says which judge and why.
 
     The name is saved in config.json, so that a resumed run keeps its judge even if TEACHER_MODEL has changed.
     """
@@ -162,8 +162,8 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
     """Check the databases and questions of `plan`; return its training questions and validation sets.
 
     Checks an evenly spaced sample within about two seconds: training and template questions together, every other set
-    by itself, so that a large benchmark does not hide a fault. With `facts`, a prose reference without evidence gets as
-    evidence the cells of its gold SQL's result that it quotes.
+    alone, so that a large benchmark does not hide a fault. With the judge `facts`, a prose reference without evidence
+    gets evidence: the cells in the result of its gold SQL that the reference quotes.
     """
     settings, task, train, sets = plan.settings, plan.task, plan.train, dict(plan.val)
     task.check_databases(settings, (q.database for questions in (train, *sets.values()) for q in questions))
@@ -192,7 +192,7 @@ def _check_demonstrations(plan: Plan) -> None:
     if plan.settings.sft.steps and not any(question.statements for question in plan.train):
         raise ConfigError(
             "no training question has gold SQL, so there is nothing to fine-tune on before GRPO",
-            hint="add a column `sql`, or set sft.steps=0 for a model that can query without it",
+            hint="add a column `sql`, or set sft.steps=0 if the model queries without fine-tuning",
         )
 
 
@@ -202,12 +202,12 @@ def _check_full_step(questions: int, settings: Settings) -> None:
         raise ConfigError(
             f"{questions} training questions do not fill a step of train.questions_per_step={size}, and verl trains "
             "on full steps only",
-            hint=f"give more questions, or at most train.questions_per_step={questions}",
+            hint=f"add training questions, or set train.questions_per_step to at most {questions}",
         )
 
 
 def _sample(*splits: Sequence[Question]) -> list[Question]:
-    """Return an evenly spaced part of each split, shuffled, so that a check cut off by time has seen every split."""
+    """Return an evenly spaced part of each split, shuffled so that a check that is cut off has seen each split."""
     sample = [question for questions in splits if questions for question in evenly_spaced(questions, _SAMPLE)]
     random.Random(0).shuffle(sample)
     return sample
@@ -220,4 +220,4 @@ def _summary(checked: Sequence[CheckedQuestion], total: int, judge_name: str) ->
     if graded:
         parts.append(f"the references earn {fmean(graded):.2f} of 1.0 from the judge {judge_name}")
     of = f"{len(checked)} of {total}" if len(checked) < total else str(total)
-    return f"Checked {of} questions: {'; '.join(parts) or 'they have no SQL to run'}"
+    return f"Checked {of} questions: {'; '.join(parts) or 'no question has SQL to run'}"

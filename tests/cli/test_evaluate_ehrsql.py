@@ -52,4 +52,4 @@ def test_samples_vote_and_the_predictions_are_those_of_the_vote(
     assert set(json.loads((tmp_path / "p.json").read_text(encoding="utf-8")).values()) == {"null"}
     with pytest.raises(SystemExit):
         main(["m", "--task=ehrsql", "--refuse-below=0.6"])
-    assert "give --samples" in capsys.readouterr().err
+    assert "--refuse-below needs --samples" in capsys.readouterr().err

@@ -101,10 +101,7 @@ def test_an_interrupted_command_asks_only_for_the_rest_and_a_refused_table_keeps
     assert found.tables["products"].label == "article"
     assert len(server.requests) == answered + 1 + len(found.tables) - answered
     printed = " ".join(capsys.readouterr().out.split())
-    assert (
-        "1 requests failed; their columns keep the guesses: order_items 1: the judge m refused"
-        in printed
-    )
+    assert "1 requests failed; their columns keep the guesses: order_items 1: the judge m refused" in printed
 
 
 def test_without_a_teacher_the_plain_guesses_stand(

@@ -105,7 +105,7 @@ def test_a_run_that_is_stopped_before_its_first_step_resumes_after_supervised_fi
     failing = start([*arguments, "run_name=f", "agent.request_timeout_s=0.001"])
     output = finish(failing)
     assert failing.returncode == 2, output
-    assert "which may take its name again" in output
+    assert "the run may have the same name" in output
     assert not list((tmp_path / "runs" / "f").glob("checkpoints/*"))
 
 

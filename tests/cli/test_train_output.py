@@ -28,7 +28,7 @@ def test_the_advice_of_a_run_that_ended_early_fits_what_is_saved(
     settings = load_settings(["train.steps=9", f"runs_dir={tmp_path}", "run_name=r"])
     log = RunLog.create(settings)
     say_unfinished(log, settings, Ui(), how="was interrupted")
-    assert "--resume" not in (unsaved := capsys.readouterr().out) and "the same command" in unsaved
+    assert "--resume" not in (unsaved := capsys.readouterr().out) and "repeat the command" in unsaved
     (log.folder / "checkpoints" / "step-000002").mkdir(parents=True)
     (log.folder / "checkpoints" / "step-000002" / "state.json").touch()
     for step in (1, 2, 3):

@@ -165,7 +165,7 @@ def test_an_update_that_runs_out_of_memory_is_done_again_once_with_smaller_passe
     process = start_new([*arguments, shorter], script=SCRIPT, FAKE_VERL="memory")
     output = finish(process)
     assert process.returncode == 0, output
-    assert "An update ran out of GPU memory. The run goes on after step 1, once, with smaller passes:" in output
+    assert "An update ran out of GPU memory. The run goes on after step 1, once, with smaller micro-batches:" in output
     assert output.count("Resuming after step 1 of 2") == 1
     run = tmp_path / "runs" / "r"
     assert [step["step"] for step in lines(run / "metrics.jsonl")] == [1, 2]
