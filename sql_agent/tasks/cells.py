@@ -41,7 +41,7 @@ def texts_of(value: Any) -> Iterator[str]:
             raise TypeError(f"a {type(value).__name__} is not a text")
         text = _plain(str(value))
         if text and text.casefold() not in _EMPTY:
-            # A spreadsheet has no dates without a time.
+            # A spreadsheet stores a date with a time.
             yield text.removesuffix(" 00:00:00") if isinstance(value, date) else text
 
 
@@ -81,7 +81,7 @@ def _damages(text: str) -> Iterator[str]:
 
 
 def _is_mojibake(text: str) -> bool:
-    """Return whether UTF-8 was read as Windows-1252 or, where that gives other Chinese characters, as GB 18030."""
+    """Return whether `text` is UTF-8 that was decoded as Windows-1252, or Chinese UTF-8 decoded as GB 18030."""
     if text.isascii():
         return False
     if _MOJIBAKE.search(text):

@@ -37,7 +37,7 @@ BUILT_IN = {
     "spider": "sql_agent.tasks.spider.spider_task:TASK",
     "ehrsql": "sql_agent.tasks.ehrsql.ehrsql_task:TASK",
 }
-DESCRIBED = ".toml"  # ending of the name of a task that a file describes, without code
+DESCRIBED = ".toml"  # a task's name with this ending is the path of a description
 
 Split = Literal["train", "val", "test"]
 PromptFactory = Callable[[Lang, Database, Settings], str]
@@ -80,7 +80,7 @@ class Task:
     questions_hint     how to get the default question files; "{database}" becomes the path of the database
     prepare            makes missing default files; its second argument prints a message
     prepare_database   makes a missing default database only, for commands that read no question file
-    words              refusal sentences, counters and synonyms by language, for the judge "facts"
+    words              refusal sentences, measure words and synonyms by language, for the judge "facts"
     make_judge         builds the judge of the settings
     rule               rule part of the reward, 0.0–0.1, of a rollout's queries
     metrics            the task's own metrics of rewarded rollouts, by name
@@ -204,8 +204,15 @@ class Task:
         return judge if isinstance(judge, GroupJudge) else None
 
 
-def _question_setting(settings: Settings, split: Split) -> Path | None:
+def _question_setting(settings: Settings, split: str) -> Path | None:
     return {"train": settings.data.train_file, "val": settings.data.val_file}.get(split)
+
+
+def lacks_questions(settings: Settings, default_questions: Callable[[Settings, Split], Path]) -> bool:
+    """Return whether training with `settings` needs a default question file that does not exist."""
+    splits: tuple[Split, ...] = ("train", "val")
+    needed = [split for split in splits if _question_setting(settings, split) is None]
+    return not all(default_questions(settings, split).exists() for split in needed)
 
 
 def _of_types(wanted: Sequence[str], questions: list[Question], path: Path) -> list[Question]:
@@ -213,7 +220,7 @@ def _of_types(wanted: Sequence[str], questions: list[Question], path: Path) -> l
     if missing := [task_type for task_type in wanted if task_type not in found]:
         raise ConfigError(
             f"data.task_types: {path} has no question of the type {', '.join(map(repr, missing))}",
-            hint=f"its types are {', '.join(sorted(found)) or 'not given'}",
+            hint=f"the types in the file are {', '.join(sorted(found)) or 'not given'}",
         )
     return [q for q in questions if q.task_type in wanted] if wanted else questions
 

@@ -58,7 +58,7 @@ class Asker:
         self._reader = Reader(words)
         self._chosen, self._plain = chosen, plain
         self._names = None if plain else OtherNames(catalog, namings)
-        self._query = lru_cache(maxsize=64)(database.query)  # a first statement is run when it is chosen and checked
+        self._query = lru_cache(maxsize=64)(database.query)  # a first statement runs when chosen and when checked
         self._detours = Detours(catalog, self._query, chosen)
         self._texts: set[str] = set()
         self.refused: Counter[str] = Counter()
@@ -188,13 +188,11 @@ class Asker:
             enough=draft.enough,
         )
         found = [self._query(sql) for sql in route.statements]
-        ordered = draft.statement.order_by is not None
-        problem = _problem_of_rows(found, route.expected, ordered=ordered) or self._problem_of_reference(
-            question, found
-        )
-        if problem is not None:
+        problem = _problem_of_rows(found, route.expected, ordered=draft.statement.order_by is not None)
+        if problem := problem or self._problem_of_reference(question, found):
             self.refused[problem] += 1
-        return question if problem is None else None
+            return None
+        return question
 
     def _problem_of_reference(self, question: Question, found: Sequence[QueryAnswer]) -> str | None:
         if is_prose(question.answer, question.lang) and question.task_type != "unanswerable":

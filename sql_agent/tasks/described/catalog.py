@@ -77,17 +77,8 @@ class Catalog:
         for place, (number, text, *values) in enumerate(zip(numbers, names, *cells, strict=True)):
             shown = str(text)
             named = text is not None and counts[shown.casefold()] == 1 and self.fits(shown)
-            by_column = dict(zip(table.columns, values, strict=True))
-            yield Row(
-                name,
-                place,
-                number,
-                (name, str(place if number is None else number)),
-                by_column,
-                table.name or "",
-                shown,
-                named,
-            )
+            key, by_column = str(place if number is None else number), dict(zip(table.columns, values, strict=True))
+            yield Row(name, place, number, (name, key), by_column, table.name or "", shown, named)
 
     @staticmethod
     @lru_cache(maxsize=200_000)
@@ -152,37 +143,36 @@ class Catalog:
 
     def sentences(self, row: Row, column: str) -> list[str]:
         """Return the distinct sentences of a text, or of the items of a list."""
-        pieces = self._parts(str(row.values[column] or ""), self.column(row.table, column))
-        parts = (part.strip().rstrip(".").strip() for piece in pieces for part in _SENTENCE_END.split(piece))
+        pieces = [part for piece in self._parts(row, column) for part in _SENTENCE_END.split(piece)]
+        parts = (part.strip().rstrip(".").strip() for part in pieces)
         return list(dict.fromkeys(filter(None, parts)))
 
     def items(self, row: Row, column: str) -> list[str]:
         """Return the distinct items of a list; [] if an item is too long or has a separator inside."""
-        items = self.raw_items(row.values[column], self.column(row.table, column))
+        items = self._raw_items(row, column)
         return items if all(map(self.fits, items)) else []
 
-    def raw_items(self, cell: Cell, column: Column) -> list[str]:
-        """Return the distinct items of a cell."""
-        parts = (part.strip().rstrip("。") for part in self._parts(str(cell or ""), column))
+    def _raw_items(self, row: Row, column: str) -> list[str]:
+        parts = (part.strip().rstrip("。") for part in self._parts(row, column))
         return list(dict.fromkeys(filter(None, parts)))
 
-    @staticmethod
-    def _parts(text: str, column: Column) -> list[str]:
-        return text.split(column.separator) if column.kind == "list" else [text]
+    def _parts(self, row: Row, column: str) -> list[str]:
+        text, described = str(row.values[column] or ""), self.column(row.table, column)
+        return text.split(described.separator) if described.kind == "list" else [text]
 
     def words_of(self, row: Row, column: str) -> list[str]:
         """Return what a question can search for in a cell: items of a list, words of a text."""
         if self.column(row.table, column).kind == "list":
-            return self.raw_items(row.values[column], self.column(row.table, column))
+            return self._raw_items(row, column)
         return list(dict.fromkeys(_WORD.findall(str(row.values[column] or ""))))
 
     def says(self, word: str) -> bool:
-        """Return whether people would search for an item or a word."""
+        """Return whether `word` has the form of an item or a word that people search for."""
         return _VALUE.fullmatch(word) is not None and word not in self.words["nothing"]
 
     def part(self, row: Row, column: str, part: Part) -> list[str]:
         """Return the items of a cell that belong to `part`; [] if all do, or if one is unclear."""
-        items = self.raw_items(row.values[column], self.column(row.table, column))
+        items = self._raw_items(row, column)
         if part.label:
             return labelled(items, part.label)
         inside = [item for item in items if any(word in fold(item) for word in part.words)]
@@ -197,8 +187,7 @@ class Catalog:
         for row in self.rows[source]:
             cell = str(row.values[column])
             if link.contains:
-                items = self.raw_items(row.values[column], self.column(source, column))
-                found = tuple(by_key[item] for item in items if item in by_key)
+                found = tuple(by_key[item] for item in self._raw_items(row, column) if item in by_key)
                 named = sum(name.casefold() in cell.casefold() for name in by_key) if found else 0
                 if found and named == len(found):  # no shorter name is inside
                     yield row, found

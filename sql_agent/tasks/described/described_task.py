@@ -14,7 +14,7 @@ from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.described.description import WORDINGS, Column, Description, Table, read_description
 from sql_agent.tasks.described.generate import make_question_files
 from sql_agent.tasks.described.words import wordings
-from sql_agent.tasks.task import Task, prompt_file
+from sql_agent.tasks.task import Task, lacks_questions, prompt_file
 
 _SLOT = re.compile(r"\{[^{}]*\}")
 _MOST_CHARS = 6_000  # of the tables in a prompt; a longer text keeps only the names of the columns
@@ -35,11 +35,7 @@ def described_task(path: Path) -> Task:
         return questions_folder(path, settings.data.style) / f"{split}.parquet"
 
     def prepare(settings: Settings, say: Callable[[str], None]) -> None:
-        given = {"train": settings.data.train_file, "val": settings.data.val_file}
-        missing = [
-            split for split, file in given.items() if file is None and not default_questions(settings, split).exists()
-        ]
-        if missing:
+        if lacks_questions(settings, default_questions):
             style = settings.data.style
             folder = questions_folder(path, style)
             made = make_question_files(description, task.database_source(settings), task, folder, style=style, say=say)
@@ -137,7 +133,7 @@ def _tables(description: Description, *, with_meanings: bool) -> Iterator[str]:
 def _column(name: str, column: Column, table: Table) -> str:
     """Return a column with what its name does not say: its label, values, unit, or the separator of its items."""
     words = {*name.casefold().replace("_", " ").split(), *table.label.split()}
-    label = column.meaning or (column.labels if column.kind == "list" else column.label)
+    label = column.meaning or column.cell_label
     said = [] if set(label.casefold().split()) <= words or column.kind == "id" else [label]
     if column.values:
         said.append("|".join(column.values))

@@ -127,6 +127,11 @@ class Column(Record):
         """What people call several items of the column."""
         return self.plural or self.label
 
+    @property
+    def cell_label(self) -> str:
+        """What people call one row's cell: "materials" for a list, else "colour"."""
+        return self.labels if self.kind == "list" else self.label
+
 
 class Claim(Record):
     """A yes-no question about {name} that words in the cells of `columns` decide.
@@ -177,7 +182,7 @@ class Table(Record):
         claimed = [name for claim in self.claims.values() for name in claim.columns]
         named = [self.name] if self.name is not None else []
         if missing := [name for name in (*named, *near, *claimed) if name not in self.columns]:
-            raise ValueError(f"{missing[0]!r} is none of the columns")
+            raise ValueError(f"{missing[0]!r} is not one of the columns")
         return self
 
 
@@ -220,7 +225,7 @@ class Description(Record):
 
 
 def read_description(path: Path) -> Description:
-    """Read NAME.toml. Raises ConfigError when the file is missing, is not TOML, or describes nothing."""
+    """Read NAME.toml. Raises ConfigError when the file is missing, is not TOML, or is not a valid description."""
     values = read_toml(path, f"make it: sql-agent init DB --out {path}")
     try:
         return Description.model_validate(values)
@@ -288,7 +293,7 @@ def as_toml(description: Description) -> str:
 
 
 def _lines(values: Mapping[str, object], path: str = "") -> Iterator[str]:
-    """Yield the lines of a table of TOML: its values, then its tables."""
+    """Yield the lines of a TOML table: its values, then its nested tables."""
     nested = {key: value for key, value in values.items() if isinstance(value, Mapping)}
     yield from (f"{_key(key)} = {_value(value)}" for key, value in values.items() if key not in nested)
     for key, table in nested.items():

@@ -14,7 +14,7 @@ from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 
-SHARE = 0.4  # of the questions: those for which a failing statement is sought, which does not always exist
+SHARE = 0.4  # of the questions: those for which a failing statement is sought, not always with success
 _MOST_READ = 600  # characters of two columns in one result
 _MOST_AROUND = 4  # Chinese characters beside a name that are mistaken for a part of it
 _END = re.compile(r"[\s，。？！、：；“”,.?!:;\"'’…-]")

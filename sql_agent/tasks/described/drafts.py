@@ -149,14 +149,11 @@ class Drafting:
 
     def _cells(self, *kinds: str) -> Iterator[tuple[Row, str, Column]]:
         """Yield random named rows, each with a random column of one of the kinds; rows repeat."""
-        rows = [row for table in self._tables for row in self._catalog.named(table)]
-        by_table: dict[str, list[Row]] = {}
-        for row in rows:
-            by_table.setdefault(row.table, []).append(row)
+        by_table = {table: rows for table in self._tables if (rows := self._catalog.named(table))}
         tables = [table for table in by_table if self._table_columns(table, *kinds)]
         # Tables are drawn by the root of their size, so that a small one is asked about too.
         weights = [len(by_table[table]) ** 0.5 for table in tables]
-        for _ in range(20 * len(rows) if tables else 0):
+        for _ in range(20 * sum(map(len, by_table.values())) if tables else 0):
             table = self._chosen.choices(tables, weights)[0]
             name, column = self._chosen.choice(list(self._table_columns(table, *kinds).items()))
             # Most rows of a real table have few columns filled.

@@ -49,7 +49,7 @@ _WEIGHTS = {
 }
 _SEARCHED = {"search", "range", "any_of", "negation"}  # the rarest drafts, whose rows are kept in one split first
 _DRAWN = 8  # drafts for each wanted question, because many have rows of several splits
-PATIENT = QueryLimits(deadline_s=30.0)  # a busy machine must not fail a question
+PATIENT = QueryLimits(deadline_s=30.0)  # no question may fail because the machine is busy
 
 SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
 # Entities per cluster; a larger cluster would unbalance the splits of a small database.
@@ -89,7 +89,7 @@ def make_question_files(
         raise DataError("no question can be made about the database", hint="describe which columns name its rows")
     if asker.refused:
         reasons = ", ".join(f"{reason} {count}" for reason, count in asker.refused.most_common())
-        say(f"Left out, because the check of their statement failed: {reasons}")
+        say(f"Questions left out, because a check of their statement failed: {reasons}")
     if rewrite is not None:
         made = rewrite(made, catalog.names_in)
     write_splits(folder, made)

@@ -33,7 +33,7 @@ _FLAGS = (
     *({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"}, {"是", "否"}, {"有", "无"}, {"0", "1"}),
     *({"0.0", "1.0"},),
 )
-_MOSTLY = 0.9  # least share of the filled cells for a guess
+_MOSTLY = 0.9  # a guess must fit this share of the filled cells
 _LISTED = 0.4  # least share of the filled cells with a separator
 _LONGEST_NAME, _LONGEST_ITEM, _LONGEST_CATEGORY = 80, 40, 40  # characters
 _MOST_CATEGORIES = 60
@@ -63,9 +63,10 @@ def guess_description(database: DatabaseRows, path: str | None, lang: Lang | Non
     ]
     texts = list(_named_in_texts(filled_tables, tables, say))
     for link in texts:  # "offered by" is no word for several departments
-        table, column = link.source
-        if tables[table].columns[column].plural == tables[table].columns[column].label:
-            tables[table].columns[column] = _relabelled(tables[table].columns[column], link.label, lang)
+        columns, column = tables[link.source[0]].columns, link.source[1]
+        if columns[column].plural == columns[column].label:
+            words = {"label": link.label, "plural": plural_of(link.label) if lang == "en" else link.label}
+            columns[column] = columns[column].model_copy(update=words)
     links += texts
     return Description(lang=lang, database=path, tables=tables, links=tuple(links))
 
@@ -122,11 +123,7 @@ def _link_label(key: ForeignKey, table_label: str) -> str:
 
 
 def _table(
-    table: TableRows,
-    tables: Mapping[str, TableRows],
-    keys: Mapping[str, Sequence[ForeignKey]],
-    lang: Lang,
-    say: Say,
+    table: TableRows, tables: Mapping[str, TableRows], keys: Mapping[str, Sequence[ForeignKey]], lang: Lang, say: Say
 ) -> Table:
     label = label_of(_PREFIX.sub("", table.name))
     label = singular_of(label) if lang == "en" else label
@@ -219,7 +216,7 @@ def _kind_of_texts(table: TableRows, column: str, texts: Sequence[str], say: Say
 
 
 def _separator(texts: Sequence[str]) -> str | None:
-    """Return what separates items in many cells, if the items are short and some occur in several cells."""
+    """Return the separator of items in many cells, or None; the items must be short, and some in several cells."""
     for separator in _SEPARATORS:
         share = sum(separator in text for text in texts) / len(texts)
         items = [item.strip() for text in texts for item in text.split(separator)]
@@ -272,13 +269,8 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
     )
 
 
-def _relabelled(column: Column, label: str, lang: Lang) -> Column:
-    plural = plural_of(label) if lang == "en" else label
-    return column.model_copy(update={"label": label, "plural": plural})
-
-
 def _named_in_texts(tables: Mapping[str, TableRows], described: Mapping[str, Table], say: Say) -> Iterator[Link]:
-    """Yield a link for each list with many items that are names of rows of another table."""
+    """Yield a link for each list of which some items are names of rows of another table."""
     for name, table in tables.items():
         if len(table.rows) >= MAX_ROWS:
             continue

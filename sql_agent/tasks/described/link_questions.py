@@ -35,8 +35,7 @@ class LinkQuestions(Drafting):
             elif asked.kind == "flag":
                 continue
             else:
-                wording = self._say(self._either(own, "of_linked"), **{**slots, "label": asked.labels if
-                                    asked.kind == "list" else asked.label})  # fmt: skip
+                wording = self._say(self._either(own, "of_linked"), **{**slots, "label": asked.cell_label})
             statement = Statement(
                 row.table,
                 (Output(column, target.table),),

@@ -62,7 +62,7 @@ class Passages:
 
     @cache  # noqa: B019  the passages live as long as the program makes questions
     def _is_word(self, part: str) -> bool:
-        """Return whether a part stands alone in some cells, and not mostly inside other words, as 用于 does."""
+        """Return whether a part stands alone in some cells, and is not mostly inside other words, as 用于 is."""
         alone = self._alone[part]
         if alone < _LEAST_CELLS or part.isascii():
             return alone >= _LEAST_CELLS

@@ -68,7 +68,7 @@ class RowQuestions(Drafting):
             second = self._chosen.choice(filled) if filled else first
             facts = [self._catalog.answer(row, name) for name in (first, second)]
             if second != first and all(facts):
-                labels = {"label": _said(column), "label2": _said(others[second])}
+                labels = {"label": column.cell_label, "label2": others[second].cell_label}
                 wording = self._sentence("several", name=self._name(row), **labels)
                 yield self._about_row("columns", wording, row, [first, second], [*facts[0], *facts[1]])
 
@@ -255,11 +255,6 @@ class RowQuestions(Drafting):
         else:
             return None
         return None if invented.casefold() in known or row.name.casefold() in invented.casefold() else invented
-
-
-def _said(column: Column) -> str:
-    """Return a column's label for one row: "materials" for a list, "colour" for a single value."""
-    return column.labels if column.kind == "list" else column.label
 
 
 def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:

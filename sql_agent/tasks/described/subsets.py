@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.description import Description
@@ -33,9 +34,9 @@ class Subset:
     phrases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slots: Mapping[str, str] = field(default_factory=dict)
 
-    def statement(self, *outputs: Output) -> Statement:
-        """Return the statement that reads `outputs` of these rows."""
-        return Statement(self.table, outputs, where=self.where, joins=self.joins, distinct=self.repeats)
+    def statement(self, *outputs: Output, **more: Any) -> Statement:
+        """Return the statement that reads `outputs` of these rows; `more` are other fields of the statement."""
+        return Statement(self.table, outputs, self.where, joins=self.joins, **{"distinct": self.repeats, **more})
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ def _paths(description: Description, table: str) -> Iterator[LinkPath]:
     tables, links = description.tables, [link for link in description.links if not link.contains]
 
     def plural(label: str, other: str) -> str:
-        if label == tables[other].label or description.lang == "zh":
-            return tables[other].plural if label == tables[other].label else label
-        return plural_of(label)
+        if label == tables[other].label:
+            return tables[other].plural
+        return label if description.lang == "zh" else plural_of(label)
 
     for link in links:
         (source, column), (target, key) = link.source, link.target
@@ -86,9 +87,9 @@ def _paths(description: Description, table: str) -> Iterator[LinkPath]:
         elif target == table:
             first = Join(source, column, key)
             for other in (each for each in links if each.source[0] == source and each.target[0] != table):
-                second = Join(other.target[0], other.target[1], other.source[1], of=source)
-                label = other.label
-                yield LinkPath(other.target[0], label, plural(label, other.target[0]), (first, second), many=True)
+                (far, far_key), label = other.target, other.label
+                second = Join(far, far_key, other.source[1], of=source)
+                yield LinkPath(far, label, plural(label, far), (first, second), many=True)
 
 
 class SubsetDrafting(Drafting):

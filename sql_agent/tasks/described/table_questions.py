@@ -23,7 +23,10 @@ class TableQuestions(SubsetDrafting):
     """Yields drafts about many rows of a table, each a random choice."""
 
     def listing(self) -> Iterator[Draft]:
-        """Yield drafts that ask for one to three columns of several rows, perhaps sorted, or for distinct values."""
+        """Yield drafts that ask for one to three columns of several rows, or for the distinct values of one column.
+
+        Some lists are sorted, or have a column of a linked table.
+        """
         for table in self._subjects():
             columns = self._some_columns(table)
             subset = self._subset(table, all_share=0.4)
@@ -34,7 +37,7 @@ class TableQuestions(SubsetDrafting):
             if kind == "distinct" and (repeated := self._repeated(table)):
                 column = self._chosen.choice(repeated)
                 if column != subset.column:
-                    statement = replace(subset.statement(Output(column)), distinct=True)
+                    statement = subset.statement(Output(column), distinct=True)
                     yield self._draft("listing", "distinct", subset, statement, self._labels(table, [column]))
             elif kind == "sorted" and (orders := self._orders(table)):
                 yield self._sorted(subset, columns, self._chosen.choice(orders))
@@ -54,13 +57,10 @@ class TableQuestions(SubsetDrafting):
     def _sorted(self, subset: Subset, columns: Sequence[str], order: str) -> Draft:
         column = self._tables[subset.table].columns[order]
         descending = self._chosen.random() < 0.5
-        ways = self._words["orders"][
-            "number" if column.kind == "number" else "date" if column.kind == "date" else "text"
-        ]
+        ways = self._words["orders"][column.kind if column.kind in {"number", "date"} else "text"]
         slots = self._labels(subset.table, columns) | {"order": column.label}
-        statement = replace(
-            subset.statement(*map(Output, columns)), order_by=Output(order), descending=descending, distinct=False
-        )
+        ordered = {"order_by": Output(order), "descending": descending, "distinct": False}
+        statement = subset.statement(*map(Output, columns), **ordered)
         subset = replace(subset, phrases={**subset.phrases, "direction": tuple(ways[int(descending)])})
         return self._draft("listing", "sorted", subset, statement, slots)
 
@@ -126,7 +126,10 @@ class TableQuestions(SubsetDrafting):
         return self._draft("per_group", key, subset, statement, slots)
 
     def groups(self) -> Iterator[Draft]:
-        """Yield drafts that ask which value, or which row with linked rows, occurs most, least or n times or more."""
+        """Yield drafts that ask which value has most, fewest or at least n rows.
+
+        Others ask the same of rows of the table and their linked rows.
+        """
         for table in self._subjects():
             repeated, many = self._repeated(table), self._many(table)
             joins: tuple[Join, ...] = ()
@@ -182,11 +185,8 @@ class TableQuestions(SubsetDrafting):
                 "most": most[words[0 if descending else 1]],
                 "label2": self._most_slots(column)["label"],
             }
-            statement = replace(
-                subset.statement(*map(Output, columns)), order_by=Output(order), descending=descending, limit=1,
-                distinct=False,
-            )  # fmt: skip
-            yield self._draft("best", "best", subset, statement, slots)
+            first = {"order_by": Output(order), "descending": descending, "limit": 1, "distinct": False}
+            yield self._draft("best", "best", subset, subset.statement(*map(Output, columns), **first), slots)
 
     def sets(self) -> Iterator[Draft]:
         """Yield drafts that ask for rows or values in both of two sets, in either, or not in a set."""
@@ -207,26 +207,19 @@ class TableQuestions(SubsetDrafting):
             column = name if path else self._chosen.choice(repeated) if repeated else None
             if column is None:
                 continue
-            pair = [self._linked(table, path, n) if path else self._own(table, n) for n in ("", "2")]
-            first, second = pair
-            if (
-                first is None
-                or second is None
-                or first.where == second.where
-                or column in {first.column, second.column}
-            ):
+            first, second = (self._linked(table, path, n) if path else self._own(table, n) for n in ("", "2"))
+            if first is None or second is None or first.where == second.where:
                 continue
-            kind_of = f"{kind}_row" if path else f"{kind}_value"
+            if column in {first.column, second.column} or (kind == "both" and first.column != second.column):
+                continue
             output = Output(column)
             if kind == "both":
-                if first.column != second.column:
-                    continue
-                other = replace(second.statement(output), distinct=False)
-                statement = replace(first.statement(output), distinct=False, combined=("INTERSECT", other))
+                combined = "INTERSECT", second.statement(output, distinct=False)
+                statement = first.statement(output, distinct=False, combined=combined)
             else:
-                other = replace(first.statement(output), distinct=False)
-                statement = Statement(table, (output,), combined=("EXCEPT", other))
-            yield self._both(kind_of, first, second, statement, self._labels(table, [column]))
+                statement = Statement(table, (output,), combined=("EXCEPT", first.statement(output, distinct=False)))
+            sentence = f"{kind}_row" if path else f"{kind}_value"
+            yield self._both(sentence, first, second, statement, self._labels(table, [column]))
 
     def _both(self, key: str, first: Subset, second: Subset, statement: Statement, slots: Mapping[str, str]) -> Draft:
         phrases, words = {**first.phrases, **second.phrases}, {**first.slots, **second.slots}

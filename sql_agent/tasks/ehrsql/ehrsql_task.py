@@ -75,7 +75,7 @@ def make_judge(settings: Settings, words: Mapping[Lang, Words], *, alone: bool =
 
 
 def prepare(settings: Settings, say: Callable[[str], None]) -> None:
-    """Print the files of the run. Raises ConfigError when there is no data."""
+    """Print the names of the run's question files. Raises ConfigError when there is no data."""
     folder = data_dir(settings)
     files_of = [default_questions(settings, split).name for split in ("train", "val")]
     say(f"Questions of {folder}: training {files_of[0]}, validation {files_of[1]}")

@@ -24,7 +24,7 @@ from sql_agent.tasks.described.generate import Made
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
-from sql_agent.tasks.task import Task, given_source, prompt_file
+from sql_agent.tasks.task import Task, given_source, lacks_questions, prompt_file
 
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 
@@ -71,8 +71,7 @@ def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
     if given_source(settings) is not None:
         return
     path = sample_path(settings.lang)
-    files = {"train": settings.data.train_file, "val": settings.data.val_file}
-    if any(file is None and not default_questions(settings, split).exists() for split, file in files.items()):
+    if lacks_questions(settings, default_questions):
         folder = questions_folder(path, settings.data.style)
         made = make_question_files(path, folder, settings.lang, style=settings.data.style)
         say(f"Made {sum(map(len, made.values()))} questions about it in {folder}")
@@ -156,11 +155,6 @@ def _with_tables(prompt: str, lang: Lang, database: Database) -> str:
     return text.replace("{tables}", "\n".join(lines)).strip()
 
 
-def question_text(question: Question, database: Database) -> str:
-    """Return the question with the values of the database that it names."""
-    return _question_text(question.lang)(question, database)
-
-
 @cache
 def _question_text(lang: Lang) -> Callable[[Question, Database], str]:
     return with_named_values(description(lang))
@@ -190,7 +184,7 @@ TASK = Task(
     describe=describe,
     instructions=instructions,
     labels=column_labels,
-    question_text=question_text,
+    question_text=lambda question, database: _question_text(question.lang)(question, database),
     default_database=default_database,
     default_questions=default_questions,
     questions_hint="run: sql-agent data questions --db {database}",

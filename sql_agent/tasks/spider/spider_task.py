@@ -29,7 +29,7 @@ from sql_agent.tasks.task import Task, prompt_file
 
 _SAMPLED_ROWS = 200
 _MAX_VALUE_CHARS = 30  # longer texts are prose, which no WHERE compares as a whole
-_WIDEST = 100  # columns of a table that is shortened
+_WIDEST = 100  # columns of a shortened table
 CUT = "-- ..."
 
 

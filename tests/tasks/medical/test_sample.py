@@ -11,7 +11,6 @@ from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.sample import FactRecord, load_facts
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
 
-SEPARATORS = {"en": "; ", "zh": "；"}
 # Pinyin initials exist for Chinese names only.
 ZH_ONLY = {"med_name_initial"}
 SEPARATORS: dict[Lang, str] = {"en": "; ", "zh": "；"}

@@ -41,6 +41,7 @@ _MAPPINGS = Path(__file__).parent / "mappings"
 _EXAMPLE = "docs/data.md has an example"
 # Columns that are never imported: the row's number and timestamps.
 NOT_READ = frozenset({"id", "created_at", "create_at", "update_at"})
+READ = {table: [column for column in columns if column not in NOT_READ] for table, columns in TABLES.items()}
 
 _Fields = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
@@ -68,8 +69,8 @@ class _Table(BaseModel):
 def _sections() -> dict[str, Any]:
     """Return a pydantic field for each table: a section of a mapping file that must fill the column of names."""
     sections = {}
-    for table, columns in TABLES.items():
-        fields: dict[str, Any] = {name: (_Fields, ()) for name in columns if name not in NOT_READ}
+    for table, columns in READ.items():
+        fields: dict[str, Any] = dict.fromkeys(columns, (_Fields, ()))
         fields[NAME_COLUMNS[table]] = (_Fields, ...)
         sections[table] = (create_model(table, __base__=_Table, **fields) | None, None)
     return sections
@@ -105,8 +106,7 @@ class TableMapping:
         try:
             mapping = cls._of(read_toml(path, _EXAMPLE))
         except ValidationError as error:
-            columns = {name: [column for column in of if column not in NOT_READ] for name, of in TABLES.items()}
-            known = "; ".join(f"{name}: {', '.join(of)}" for name, of in columns.items())
+            known = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in READ.items())
             raise ConfigError(f"{path}: {first_problem(error)}", hint=f"tables and columns: {known}") from error
         if not mapping.tables:
             raise ConfigError(f"{path} has no section {' or '.join(TABLES)}", hint=_EXAMPLE)
@@ -126,13 +126,8 @@ class TableMapping:
     @classmethod
     def same_names(cls) -> TableMapping:
         """Return the mapping for a source whose tables and columns have the names of the medical tables and columns."""
-        return cls._of(
-            {
-                table: {"from": table, "when": [NAME_COLUMNS[table]]}
-                | {name: name for name in columns if name not in NOT_READ}
-                for table, columns in TABLES.items()
-            }
-        )
+        same = {table: dict(zip(columns, columns, strict=True)) for table, columns in READ.items()}
+        return cls._of({table: {"from": table, "when": [NAME_COLUMNS[table]], **same[table]} for table in TABLES})
 
     @property
     def sources(self) -> list[str]:

@@ -14,7 +14,7 @@ from rapidfuzz import fuzz, process
 
 from sql_agent.schemas import Lang
 from sql_agent.tasks.cells import texts_of
-from sql_agent.tasks.medical.importers.mapping import NOT_READ, Published, TableMapping
+from sql_agent.tasks.medical.importers.mapping import READ, Published, TableMapping
 from sql_agent.tasks.medical.medical_task import description
 from sql_agent.tasks.medical.tables import ALIAS_COLUMNS, NAME_COLUMNS, TABLES
 from sql_agent.tasks.read_records import Records, Rejected
@@ -154,12 +154,11 @@ def _column(name: str, known: Mapping[str, str]) -> tuple[str, str]:
 @cache
 def _known_words(table: str) -> Mapping[str, str]:
     """Return a mapping from each known name of a column of `table` to the column."""
-    columns = [column for column in TABLES[table] if column not in NOT_READ]
-    words = [(word, column) for column in columns for word in (column, *_SYNONYMS.get(column, column).split(", "))]
+    words = [(word, column) for column in READ[table] for word in (column, *_SYNONYMS.get(column, column).split(", "))]
     for lang in get_args(Lang):
         described = description(lang).tables[table].columns.items()
         words += [(word, name) for name, column in described for word in (column.label, column.plural) if word]
-    known = {_normal(word): column for word, column in words if column not in NOT_READ}
+    known = {_normal(word): column for word, column in words if column in READ[table]}
     for name in get_args(Published):
         mapped = TableMapping.packaged(name).tables.get(table)
         for column, fields in mapped.columns.items() if mapped else ():
