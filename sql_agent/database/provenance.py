@@ -24,7 +24,7 @@ from typing import Protocol
 
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.schema import Naming, Schema, fold, quoted
-from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.items import Reader
 from sql_agent.reward.judges.reference import searched_texts, searches, written_texts, written_values
 from sql_agent.schemas import Cell, Evidence, QueryAnswer, QueryCall, Question

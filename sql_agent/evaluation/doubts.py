@@ -1,4 +1,4 @@
-"""Doubt a statement for words of its question that training never had, and for a condition that is never true."""
+"""Decide whether a statement is in doubt, for a new word in the question or a condition that is never true."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 class Doubts:
-    """Decides whether the statement of a rollout should have no vote.
+    """Decides whether the statement of a rollout is in doubt, so that the statement has no vote.
 
-    A word of the question is known if a question of `trained` with SQL has the word, or a text of the statement.
-    Without `trained` all words are known.
+    A word of the question is new if neither the statement's texts nor a question of `trained` with SQL has the word. If
+    `trained` is None, no word is new.
     """
 
     def __init__(self, databases: DatabasePool, trained: Iterable[Question] | None) -> None:
@@ -44,7 +44,7 @@ class Doubts:
         return self._known is not None and not _words(question) <= self._known | _words(" ".join(sql.split("'")[1::2]))
 
     def _find_never_true(self, sql: str, name: str | None) -> bool:
-        """Return whether a condition finds no row on its own; conditions that compute, as with times, are left out."""
+        """Return whether a condition alone finds no row; conditions that call functions, as for times, are left out."""
         with self._databases.of(name) as database:
             try:
                 tree = sqlglot.parse_one(sql, read=database.dialect.name)
@@ -64,7 +64,7 @@ def _words(text: str) -> set[str]:
 
 
 def _alone(condition: exp.Expr) -> exp.Select | None:
-    """Return a statement that finds a row if the condition is true of one; None outside a SELECT."""
+    """Return a statement that finds a row if `condition` is true of a row; None for a condition outside a SELECT."""
     select = condition.find_ancestor(exp.Select)
     if select is None:
         return None

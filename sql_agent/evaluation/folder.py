@@ -22,8 +22,8 @@ class About(Record):
     """The model, the settings and the judge of an evaluation; `model` is the name in tables and reports.
 
     `base_url` and `remote_model` are the endpoint of a remote model and its name there. `run` is the run that trained
-    the model, if known. Each question is asked `samples` times; the vote of the samples refuses below the agreement
-    `refuse_below` (0–1), None: chosen afterwards.
+    the model, if known. Each question is asked `samples` times. Their vote is a refusal if a smaller share than
+    `refuse_below` (0–1) agrees; None: the share is chosen from the votes.
     """
 
     model: str
@@ -109,7 +109,6 @@ class EvaluationFolder:
 
 
 def _lines(kind: type[_Read], path: Path) -> list[_Read]:
-    """Read the lines of a JSONL file, except an unfinished last line."""
     return [_read(kind, line.encode(), f"{path}, line {n}") for n, line in enumerate(whole_lines(path), 1)]
 
 

@@ -17,7 +17,7 @@ from sql_agent.schemas import Lang, Outcome, Question, Record, RolloutRecord, Us
 
 Readers = Mapping[Lang, Reader]
 Value = Callable[[RolloutRecord, Readers], float | None]
-SAMPLE = "#"  # between the id of a question and the number of its sample
+SAMPLE = "#"  # between the id of a question and the number of a sample
 
 
 class Figure(Record):
@@ -60,7 +60,7 @@ class Measure:
     percentile: int | None = None
 
 
-# Shares of questions that are asked several times, by the answers that are correct: among the first, all, any of them.
+# For questions that are asked k times: the share of correct answers, and of questions with one and with k of them.
 # pass^k is that of Yao et al. 2024 (arXiv:2406.12045, tau-bench), pass@k that of Chen et al. 2021 (arXiv:2107.03374).
 SAMPLE_MEASURES: dict[str, Measure] = {
     "pass_at_1": Measure("pass@1: correct answers", "share"),
@@ -99,12 +99,8 @@ def _refused(record: RolloutRecord, readers: Readers) -> bool | None:
     return _refuses(record.answer, record, readers)
 
 
-def _refused_where(*, answerable: bool) -> Value:
-    def value(record: RolloutRecord, readers: Readers) -> float | None:
-        should = _refuses(record.question.answer, record, readers)
-        return None if should is None or should is answerable else _refused(record, readers)
-
-    return value
+def _where(value: Value, *, should_refuse: bool) -> Value:
+    return lambda r, readers: value(r, readers) if _refuses(r.question.answer, r, readers) is should_refuse else None
 
 
 def _grounded(record: RolloutRecord, readers: Readers) -> bool | None:
@@ -132,8 +128,8 @@ ANSWER_MEASURES: dict[str, Measure] = {
         "with a successful query", "share", lambda r, _: any(c.answer.status == "ok" for c in r.calls)
     ),
     "agent/grounded": Measure("answers, all evidence read", "share", _grounded),
-    "refused_answerable": Measure("answerable, but refused", "share", _refused_where(answerable=True)),
-    "right_refusals": Measure("unanswerable, and refused", "share", _refused_where(answerable=False)),
+    "refused_answerable": Measure("answerable, but refused", "share", _where(_refused, should_refuse=False)),
+    "right_refusals": Measure("unanswerable, and refused", "share", _where(_refused, should_refuse=True)),
     "agent/refused": Measure("", "share", _refused),
     "agent/recovered": Measure("rows after an empty result", "share", _recovered),
     "agent/answered": Measure("ended with an answer", "share", lambda r, _: r.outcome is Outcome.ANSWERED),
@@ -161,7 +157,9 @@ def reliability_measures(questions: int) -> dict[str, Measure]:
     penalties = {"0": 0, "5": 5, "10": 10, "n": questions}
     scores = {f"rs_{c}": Measure(f"RS({c.upper()})", "number", _points(value)) for c, value in penalties.items()}
     return scores | {
-        "accurate_answerable": Measure("answerable, and accurate", "share", _accurate_if_answerable),
+        "accurate_answerable": Measure(
+            "answerable, and accurate", "share", _where(lambda r, _: is_accurate(r), should_refuse=False)
+        ),
         "refusal_precision": Measure("refused, and unanswerable", "share", _precision),
     }
 
@@ -172,10 +170,6 @@ def _points(penalty: int) -> Value:
         return None if refused is None else 100 if is_accurate(record) else 0 if refused else -100 * penalty
 
     return value
-
-
-def _accurate_if_answerable(record: RolloutRecord, readers: Readers) -> bool | None:
-    return is_accurate(record) if _refuses(record.question.answer, record, readers) is False else None
 
 
 def _precision(record: RolloutRecord, readers: Readers) -> bool | None:
@@ -260,7 +254,7 @@ def _figure(values: Sequence[float], measure: Measure, seed: int) -> Figure:
 
 
 def _sample_figures(graded: Sequence[RolloutRecord], seed: int, samples: int) -> dict[str, Figure]:
-    """Return the figures of `SAMPLE_MEASURES`, of the questions of which all samples are graded."""
+    """Return the figures of `SAMPLE_MEASURES` over the questions whose samples are all graded."""
     correct: dict[str, list[bool]] = defaultdict(list)
     for record in graded:
         correct[record.question.id.rpartition(SAMPLE)[0]].append(is_correct(record))

@@ -1,4 +1,4 @@
-"""Write the figures of evaluations, their comparisons and the answers as files, or print them."""
+"""Write or print the figures of evaluations and their comparisons, and write the answers to a file."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _LINE_MARKS = re.compile(r"[\t\r\n]")
 
 
 class Evaluation(Record):
-    """The figures of one model, keyed by question set; `asked` is the number of questions in each.
+    """The figures of one model, keyed by question set; `asked` has the number of questions of each set.
 
-    Where each question was asked several times, there are further sets for the vote of the samples, which refuses below
-    the agreement `refuse_below`, keyed by the set asked.
+    If each question was asked several times, `sets` has further figures for the votes of the samples. `refuse_below`
+    has, by question set, the agreement (0–1) below which a vote becomes a refusal.
     """
 
     about: About
@@ -46,7 +46,7 @@ class Evaluation(Record):
 
 
 class Report(Record):
-    """The evaluations of one or more models, and comparisons of each further model with the first one."""
+    """The evaluations of one or more models, and comparisons of each further model with the first model."""
 
     evaluations: tuple[Evaluation, ...]
     comparisons: tuple[Comparison, ...] = ()
@@ -83,7 +83,7 @@ def measure(folder: EvaluationFolder, votes: Votes, *, price: Price | None = Non
 
 
 def final_answers(folder: EvaluationFolder, evaluation: Evaluation, votes: Votes) -> list[tuple[Question, str]]:
-    """Return each question in the order of its file, with the answer or ""; of several samples, that of the vote."""
+    """Return each question in the order of its file, with the answer of the rollout or of the vote; "" if missing."""
     records, samples = _by_set(folder), evaluation.about.samples
     words = load_task(evaluation.about.settings["task"]).words
     answers = []
@@ -96,7 +96,7 @@ def final_answers(folder: EvaluationFolder, evaluation: Evaluation, votes: Votes
 
 
 def votes_of(folder: EvaluationFolder) -> Votes:
-    """Return the votes by set; in a SQL task with refusals, a statement in doubt (`Doubts`) has none."""
+    """Return the votes by set; in a SQL task with refusals, a statement in doubt (`Doubts`) does not vote."""
     about = folder.about()
     if about.samples == 1:
         return {}
@@ -117,7 +117,7 @@ def _by_set(folder: EvaluationFolder) -> dict[str, list[RolloutRecord]]:
 def report_on(
     evaluations: Sequence[Evaluation], rollouts: Sequence[Rollouts], *, compared: bool, seed: int = 0
 ) -> Report:
-    """Return the report of `evaluations`. If `compared`, each further model is tested against the first one."""
+    """Return the report of `evaluations`. If `compared`, each further model is tested against the first."""
     comparisons = []
     if compared:
         check_comparable([evaluation.about for evaluation in evaluations])

@@ -31,7 +31,7 @@ class PairedDifference(Record):
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """Return a 95 % percentile bootstrap interval of the mean (Efron 1979); without width if all `values` are equal."""
+    """Return a 95 % percentile bootstrap interval of the mean (Efron 1979); of width 0 if all `values` are equal."""
     if min(values) == max(values):
         return float(values[0]), float(values[0])
     low, high = np.percentile(_resampled_means(np.asarray(values, dtype=np.float64), seed), _PERCENTILES)
@@ -41,8 +41,8 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
 def share_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
     """Return a 95 % bootstrap interval of a share, given 1.0 or 0.0 for each case.
 
-    If all cases are equal, return the interval of Clopper and Pearson (1934), because resampling cannot show what was
-    not seen: the share behind 0 of 10 may well be 30 %.
+    If all cases are equal, return the interval of Clopper and Pearson (1934), because resampling equal cases gives an
+    interval of width 0, although the share behind 0 of 10 may well be 30 %.
     """
     if min(values) != max(values):
         return bootstrap_interval(values, seed=seed)
@@ -81,7 +81,6 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def _resampled_means(values: Values, seed: int) -> Values:
-    """Return the means of RESAMPLES resamples, drawn in batches of at most `_BATCH` numbers."""
     rng, size = np.random.default_rng(seed), len(values)
     batch = max(1, _BATCH // size)
     rows = [min(batch, RESAMPLES - start) for start in range(0, RESAMPLES, batch)]
@@ -100,9 +99,9 @@ class Flip(Record):
 class PairedTest(Record):
     """A comparison of a model with the baseline on the questions of one set that both models answered.
 
-    `accurate` are the shares of correct answers (baseline, model). `gained` questions only the model answered right,
-    `lost` questions only the baseline; `p` is that of McNemar's exact test on the two numbers. `accuracy` and
-    `score` are the paired differences of the shares and of the judge's scores (0–1).
+    `accurate` are the shares of correct answers (baseline, model). `gained` counts the questions that only the model
+    answered correctly, `lost` those that only the baseline did; `p` is the p-value of McNemar's exact test on the two
+    counts. `accuracy` and `score` are the paired differences of the shares and of the judge's scores (0–1).
     """
 
     questions: int
@@ -116,7 +115,11 @@ class PairedTest(Record):
 
 
 class Comparison(Record):
-    """The tests of a model against a baseline, keyed by question set. `unpaired` counts questions in no test."""
+    """The tests of a model against a baseline, keyed by question set.
+
+    `unpaired` is the number of questions left out of the tests, because only one model was asked, one rollout was not
+    graded, or the question differs.
+    """
 
     baseline: str
     model: str
@@ -142,7 +145,7 @@ def compare(
     *,
     seed: int = 0,
 ) -> Comparison:
-    """Compare the graded rollouts of two models, paired by set and question id.
+    """Compare the graded rollouts of two models, paired by set and question id. Raises DataError if there is no pair.
 
     Questions with different texts or references are not paired.
     """

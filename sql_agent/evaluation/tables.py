@@ -25,7 +25,7 @@ _FLIPS_PRINTED, _FLIPS_IN_MARKDOWN = 3, 20
 
 
 def figure_tables(results: Mapping[str, Mapping[str, SetResult]], seed: int) -> list[TextTable]:
-    """Return one table with a column for each question set, or of several models one for each set, a column a model."""
+    """Return one table with a column for each question set; of several models, a table for each set."""
     note = f"In brackets: 95 % bootstrap intervals, seed {seed}."
     if len(results) == 1:
         ((model, sets),) = results.items()
@@ -74,7 +74,7 @@ def comparison_table(comparison: Comparison) -> TextTable:
         ("  paired bootstrap p", [_p_text(test.score.p) for test in tests]),
     ]
     left_out = comparison.unpaired
-    note = f"Questions left out, because a grade is missing: {left_out}." if left_out else ""
+    note = f"Left out: {left_out} questions without two comparable grades." if left_out else ""
     return TextTable(f"{comparison.model} against {comparison.baseline}", list(comparison.sets), [rows], note)
 
 
@@ -161,5 +161,4 @@ def markdown_table(table: TextTable) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return `text` on one line with escaped `|`."""
     return " ".join(text.split()).replace("|", "\\|")

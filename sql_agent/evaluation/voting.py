@@ -1,4 +1,4 @@
-"""Choose one of several answers to a question by their agreement, and refuse where too few agree."""
+"""Choose one of several answers to a question by a vote, and refuse if too few answers agree."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sql_agent.schemas import Lang, RewardParts, RolloutRecord
 
 Doubt = Callable[[RolloutRecord], bool]
 
-_PENALTY = 10  # of a wrong answer, in right answers, when the threshold is chosen
+_PENALTY = 10  # right answers that one wrong answer outweighs when the threshold is chosen
 
 
 class Vote(NamedTuple):
-    """The first answer with the result that most samples have, and the share of the samples that have it."""
+    """The first record with the most frequent answer to a question, and the share of the samples with that answer."""
 
     record: RolloutRecord
     agreement: float
@@ -27,10 +27,10 @@ class Vote(NamedTuple):
 def vote(
     records: Sequence[RolloutRecord], words: Mapping[Lang, Words], samples: int, doubt: Doubt = lambda _: False
 ) -> list[Vote]:
-    """Return the vote on each question of which all `samples` are graded; the record has the question's own id.
+    """Return the vote on each question whose `samples` are all graded; the record has the id without sample number.
 
-    A statement counts by its result, any other answer by its text. A statement that fails has no vote, and in a task
-    with refusals (`words`) also one that finds nothing or is in `doubt`.
+    Statements with equal results vote together, and so do other answers with equal texts. A statement that fails does
+    not vote. In a task with refusals (`words`), a statement that finds nothing or is in `doubt` does not vote either.
     """
     asked: dict[str, list[RolloutRecord]] = defaultdict(list)
     for record in records:
@@ -40,7 +40,7 @@ def vote(
 
 
 def decide(votes: Sequence[Vote], words: Mapping[Lang, Words], below: float = 0.0) -> list[RolloutRecord]:
-    """Return the records of `votes`; in a task with refusals, those with an agreement `below` it become one."""
+    """Return the records of `votes`; in a task with refusals, an agreement of 0 or less than `below` is a refusal."""
     return [
         record if agreement > 0 and agreement >= below else _refused(record, words[record.question.lang])
         for record, agreement in votes
@@ -48,7 +48,7 @@ def decide(votes: Sequence[Vote], words: Mapping[Lang, Words], below: float = 0.
 
 
 def best_threshold(votes: Sequence[Vote], words: Mapping[Lang, Words]) -> float:
-    """Return the lowest agreement of `votes`, or 0.0, with the highest RS(10) as the threshold of `decide`."""
+    """Return the threshold `below` of `decide` that gives the highest RS(10): 0.0 or an agreement of `votes`."""
 
     def points(below: float) -> int:
         chosen = decide(votes, words, below)
@@ -67,7 +67,7 @@ def _vote(key: str, records: Sequence[RolloutRecord], words: Mapping[Lang, Words
 
 
 def _result(record: RolloutRecord, words: Mapping[Lang, Words], doubt: Doubt) -> Hashable:
-    """Return what an answer is compared by; None for no vote."""
+    """Return the key of an answer's vote: answers with equal keys vote together. None if the answer does not vote."""
     if not record.answer or _refuses(record, words):
         return "refusal" if record.answer else None
     sql = statement_in(record.answer)
@@ -85,7 +85,7 @@ def _refuses(record: RolloutRecord, words: Mapping[Lang, Words]) -> bool:
 
 
 def _refused(record: RolloutRecord, words: Words) -> RolloutRecord:
-    """Return `record` with a refusal as the answer, graded as the answer to its question."""
+    """Return `record` with the refusal sentence as a graded answer; unchanged in a task without refusals."""
     if not words.refusals or record.reward is None:
         return record
     right = Reader(words).is_refusal(record.question.answer)

@@ -16,7 +16,7 @@ from pydantic import Field
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.judge_eval.agreement import MEASURES, Estimate, estimate
 from sql_agent.judge_eval.answers import Answer, AnswerSet
-from sql_agent.reward.judges.base import GroupJudge, Judge
+from sql_agent.reward import GroupJudge, Judge
 from sql_agent.schemas import Record, Usage
 from sql_agent.system.files import timestamped_folder
 

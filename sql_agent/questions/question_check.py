@@ -36,7 +36,7 @@ class CheckedQuestion:
 
     question      the question, with derived evidence if it had none
     database      the queried database
-    form          form of the reference answer
+    form          kind of reference answer
     returns_rows  whether all gold statements run and one of them returns rows
     failure       error message of a gold statement; `failure_kind` is the kind of error
     earned        score of the reference (0.0–1.0) or None without a judge; `reason` and `hint` explain a low score
@@ -87,18 +87,14 @@ def check_questions(
     return asyncio.run(check_all())
 
 
-def gold_calls(question: Question, database: Database) -> tuple[QueryCall, ...]:
-    return _calls(question.statements, database)
-
-
 def _calls(statements: Iterable[str], database: Database) -> tuple[QueryCall, ...]:
     return tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
 
 
 def read_example(question: Question, database: Database, reader: Reader, names: Mapping[str, Naming]) -> Example:
-    """Run the gold SQL of `question` and variants of the gold SQL, as `Example` describes.
+    """Return `question` with the results of the queries that `Example` lists.
 
-    The judge evaluation grades answers as if the model had run these statements.
+    Raises DataError if the question has no gold SQL or the gold SQL fails.
     """
     if not question.statements:
         raise DataError(
@@ -128,7 +124,7 @@ def read_example(question: Question, database: Database, reader: Reader, names: 
 
 
 def _without_reading(question: Question, database: Database) -> dict[str, list[str]]:
-    """Return statements that only seem to read the evidence, keyed by kind."""
+    """Return statements that only seem to read the evidence, by kind."""
     if not question.evidence:
         return {}
     text = database.dialect.text_literal
@@ -178,7 +174,7 @@ def count_quotes(questions: Iterable[Question], databases: DatabasePool) -> Quot
             text = database.dialect.text_literal
             for item in question.evidence:
                 contains = f"instr({quoted(item.field)}, {text(item.quote)}) > 0"
-                key = quoted(database.schema.row_key(item.table) or "id")
+                key = _key(database, item.table)
                 rows = f"SELECT {key} FROM {quoted(item.table)} WHERE {key} = {item.row_id}"
                 answer = database.query(f"{rows} AND {contains}")
                 found += answer.count
@@ -187,9 +183,10 @@ def count_quotes(questions: Iterable[Question], databases: DatabasePool) -> Quot
 
 
 def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigError | None:
-    """Return an error, with an example, if training on these questions is pointless, else None.
+    """Return an error, with an example, if training on these questions is pointless; else None.
 
-    Too few gold queries return rows, or the mean score of the references is too low: the limit is REQUIRED_SHARE.
+    Training is pointless if the share of gold queries that return rows, or the mean score of the references, is below
+    REQUIRED_SHARE.
     """
     with_sql = [c for c in checked if c.needs_rows]
     wrong = [c for c in with_sql if not c.returns_rows]
@@ -216,7 +213,7 @@ def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigErr
 async def _check(question: Question, database: Database, reader: Reader, judge: Judge | None) -> CheckedQuestion:
     if judge is not None and lacks_evidence(question):
         question = question.model_copy(update={"evidence": derive_evidence(question, database)})
-    calls = gold_calls(question, database)
+    calls = _calls(question.statements, database)
     error = next((call.answer.error for call in calls if call.answer.error), None)
     result = CheckedQuestion(
         question=question,

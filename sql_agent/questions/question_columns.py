@@ -80,13 +80,8 @@ class ColumnMapping:
                 )
 
 
-def _text_of(number: float) -> str:
-    """Return a number as text; 27.0 becomes "27"."""
-    return str(number) if isinstance(number, int) else f"{number:.15g}"
-
-
 def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping | None, default_id: str) -> Question:
-    """Return the question in `row`; a missing id becomes `default_id`; a missing language is detected."""
+    """Return the question in `row`, with `default_id` for a missing id. Raises DataError, which names `where`."""
     mapping = mapping or ColumnMapping(Path())
     if isinstance(messages := row.get("messages"), Sequence) and "question" not in row:
         row = {**row, **_of_conversation(messages)}
@@ -96,7 +91,7 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
         value = values.get(name)
         # pandas writes NaN for a missing value
         if isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value):
-            values[name] = _text_of(value)
+            values[name] = str(value) if isinstance(value, int) else f"{value:.15g}"  # 27.0 becomes "27"
     values.setdefault("id", default_id)
     for name in _REQUIRED:
         if not isinstance(values.get(name), str) or not values[name].strip():
@@ -117,7 +112,7 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
     for name, value in question.model_dump().items():
         try:
             json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:  # no store takes it, so its rollouts would run into their time-out
+        except UnicodeEncodeError:  # no store accepts such a text, so rollouts with the question would time out
             problem = "a text has half of a surrogate pair, such as \\ud800, and cannot be written as UTF-8"
             raise DataError(f"{where}, column {columns[name]}: {problem}", hint="correct the value") from None
     return question
@@ -151,7 +146,7 @@ def _column(
 
 
 def _at(row: Any, column: str) -> Any:
-    """Return the value of `row` in `column`, a name or a dotted path; None if there is no such value."""
+    """Return the value of `row` in `column`, a name or a dotted path; None if the value is missing."""
     if isinstance(row, Mapping) and column in row:
         return row[column]
     for part in column.split("."):
@@ -190,6 +185,6 @@ def _evidence(value: Any, mapping: ColumnMapping, where: str) -> tuple[Evidence,
 def _check_names(path: Path, names: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     for name, column in names.items():
         if name not in known:
-            raise ConfigError(f"{path}: there is no field {name!r}", hint=f"the fields are {', '.join(known)}")
+            raise ConfigError(f"{path}: a question has no field {name!r}", hint=f"the fields are {', '.join(known)}")
         if not isinstance(column, str) or not column:
             raise ConfigError(f"{path}: {name} is not the name of a column", hint=f'example: {name} = "my.column"')

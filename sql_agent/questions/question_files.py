@@ -96,11 +96,12 @@ def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
         with path.open("rb") as file:
             table = pq.read_table(file)
     except pa.ArrowException as error:
-        raise DataError(f"{path} is not a parquet file: {error}", hint="write the file again") from None
+        hint = "export it again as Parquet, or give a file in another supported format"
+        raise DataError(f"{path} is not a parquet file: {error}", hint=hint) from None
     try:
         return list(enumerate(table.to_pylist(), 1))
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} contains text that is not UTF-8: {error}", hint="write its texts as UTF-8") from None
+        raise DataError(f"{path} contains text that is not UTF-8: {error}", hint="write the texts as UTF-8") from None
 
 
 def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:

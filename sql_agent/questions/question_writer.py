@@ -1,8 +1,8 @@
 """Have a teacher model reword a question as a person would ask it, and check by execution that the meaning is the same.
 
 A new wording is used if it passes the checks of `rewrite_checks.py`, and if the teacher, given only this wording and
-the tables, writes a statement whose rows earn full marks from the judge "facts": it reads the evidence, and its rows
-give the reference.
+the tables, writes a statement that earns full marks from the judge "facts": the statement reads the evidence, and its
+rows give the reference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sql_agent.schemas import Lang, QueryCall, Question, Record, Usage, facts_of
 
 _FULL_MARKS = 1.0 - 1e-9
 MOST_WORDINGS = 5  # there are six voices for the split test
-_MOST_STATEMENTS = 2  # the second one follows an error or a hint
+_MOST_STATEMENTS = 2  # the second statement follows an error or a hint
 _REPAIR = "That is not a JSON object of the form {form}. Reply with it and nothing else."
 
 
@@ -51,7 +51,7 @@ class GivenAnswer(Record):
 
 
 class TriedText(Record):
-    """A new text, and why it was rejected, if so."""
+    """A new text, and the problem for which the text was rejected; None if it was accepted."""
 
     text: str
     problem: Problem | None = None
@@ -78,7 +78,7 @@ class _Requests:
     async def ask(
         self, prompt: str, form: type[Form], shown: str, accepts: Callable[[Form], bool] = lambda _: True
     ) -> Form:
-        """Return the reply as an object of `form`, which is `shown` to a model that replied with something else."""
+        """Return the reply, parsed by the pydantic model `form`; a request to repair a reply shows the form `shown`."""
         try:
             reply, spent = await self.client.ask(prompt, form, repair=_REPAIR.format(form=shown), accepts=accepts)
         except JudgeError as error:
@@ -115,10 +115,10 @@ class QuestionWriter:
         return digest_of(self.client.model, question.model_dump_json(), prompt, self.tables[question.lang])
 
     async def rewrite(self, question: Question, half: Half, most: int) -> tuple[Rewriting, Usage]:
-        """Request new texts, then a statement for each that shows its meaning; return the log entry and the cost.
+        """Request new texts, and for each text a statement that shows its meaning; return the log entry and the cost.
 
-        At most `most` texts are accepted; once they are, the others are not checked. A text that passes the checks
-        without a model is added to `used`.
+        Texts after `most` accepted ones are not checked. A text that passes the checks without a model is added to
+        `used`.
         """
         requests, tried = _Requests(self.client, Usage()), list[TriedText]()
         prompt = self._writing_prompt(question, half)
@@ -142,7 +142,7 @@ class QuestionWriter:
         return await self._meaning_problem(question.model_copy(update={"question": text}), reader, requests)
 
     async def _meaning_problem(self, question: Question, reader: Reader, requests: _Requests) -> Problem | None:
-        """Return why the teacher's statement for a text does not give the reference, or None."""
+        """Return why the teacher's statement for a text does not give the reference; None if it does."""
         calls = await self._look_up(question, requests)
         if calls and (error := calls[-1].answer.error):
             return _answered_otherwise(calls, error.message)
@@ -160,7 +160,7 @@ class QuestionWriter:
         )
 
     async def _look_up(self, question: Question, requests: _Requests) -> list[QueryCall]:
-        """Run the teacher's statement, and a second one where the first one fails or the database gives a hint."""
+        """Run the teacher's statement, and a second statement if the first fails or the database gives a hint."""
         calls: list[QueryCall] = []
         while len(calls) < _MOST_STATEMENTS:
             values = {
@@ -181,7 +181,7 @@ class QuestionWriter:
         return calls
 
     async def _read_off(self, question: Question, found: QueryCall, requests: _Requests) -> str:
-        """Return the answer that rows give: their cells where these are the reference, else what the teacher says."""
+        """Return the answer in the rows: the reference if the cells are its facts, else the teacher's answer."""
         cells = [str(cell) for record in found.answer.records for cell in record if cell is not None]
         if question.enough is None and sorted(cells) == sorted(facts_of(question.answer)):
             return question.answer
@@ -204,7 +204,7 @@ class QuestionWriter:
 
 
 def _voices(question: Question, half: Half, count: int) -> list[str]:
-    """Return personas chosen by the question's id, because a model at temperature 0 always invents the same ones."""
+    """Return personas chosen by the question's id, because a model at temperature 0 always invents the same."""
     voices = tomllib.loads(prompt_file("voices.toml"))[question.lang][half]
     first = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8], "big")
     return [voices[(first + place) % len(voices)] for place in range(count)]

@@ -79,7 +79,7 @@ def kept_texts(question: Question) -> tuple[str, ...]:
 
 
 def cheap_problem(original: Question, text: str, reader: Reader, names_in: NamesIn) -> Problem | None:
-    """Return why `text` cannot replace the text of `original`, or None, by checks that need no model."""
+    """Return why `text` cannot replace the text of `original`, by checks without a model; None if it can."""
     return (
         _form_problem(original, text)
         or _name_problem(original, text, names_in)
@@ -114,7 +114,7 @@ def _answer_problem(original: Question, text: str, reader: Reader) -> Problem | 
 
 
 def _sql_texts(question: Question) -> Iterator[str]:
-    """Yield the string literals of the gold SQL without wildcards; all dialects write them alike."""
+    """Yield the string literals of the gold SQL without wildcards; all dialects write string literals alike."""
     for statement in question.statements:
         for literal in parse(statement, SQLITE).find_all(exp.Literal):
             if literal.is_string:

@@ -35,7 +35,7 @@ _MAX_SOURCE_CHARS = 4000  # of all texts to quote from in one request
 
 
 class Entry(Record):
-    """Base of a log entry: the id of what was asked, and a digest of question, prompt and teacher model."""
+    """Base of a log entry: the id of the question or table, and a digest of question, prompt and teacher model."""
 
     id: str
     digest: str
@@ -51,7 +51,7 @@ Asked = TypeVar("Asked", bound=WithId)
 
 
 class ProgressLog(Generic[AnyEntry]):
-    """JSONL file with one entry for each finished question."""
+    """A JSONL file with one entry for each finished question."""
 
     def __init__(self, path: Path, kind: type[AnyEntry]) -> None:
         """Create or read `path` and drop an incomplete last line."""
@@ -99,7 +99,7 @@ class TeacherRun:
     usage: Usage = field(default_factory=Usage)
 
     async def ask_each(self, questions: Sequence[Asked], ask: Callable[[Asked], Awaitable[Usage]]) -> None:
-        """Call `ask` for each question, or table. `ask` must log the reply and return the cost.
+        """Call `ask`, which must log the reply and return the cost, for each question, or table.
 
         A question with a refused request or a truncated reply is added to `failed`. After any other error no further
         request is sent; once the running requests have ended, the first such error is raised.
@@ -129,7 +129,7 @@ class TeacherRun:
 
 
 def digest_of(model: str, *asked: str) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of the model and what it is asked."""
+    """Return 16 hexadecimal digits of the SHA-256 of the name `model` and the texts `asked`."""
     return hashlib.sha256("\0".join((model, *asked)).encode()).hexdigest()[:16]
 
 

@@ -1,27 +1,102 @@
-"""Compute the reward of a rollout: a rule rewards a query that returned rows, a judge grades the answer."""
+"""The interface of a judge, and the reward: 0.1 by a rule for a query that returned rows, 0.0–1.0 by a judge."""
 
-from sql_agent.reward.judges.base import (
-    FULL_REWARD,
-    RULE_REWARD,
-    GroupJudge,
-    Judge,
-    JudgeCase,
-    Verdict,
-    returned_rows,
-    reward_parts,
-    rule_reward,
-    score,
-)
+from __future__ import annotations
 
-__all__ = [
-    "FULL_REWARD",
-    "RULE_REWARD",
-    "GroupJudge",
-    "Judge",
-    "JudgeCase",
-    "Verdict",
-    "returned_rows",
-    "reward_parts",
-    "rule_reward",
-    "score",
-]
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from pydantic import Field
+
+from sql_agent.schemas import Evidence, QueryCall, Question, Record, RewardParts, Usage
+
+RULE_REWARD = 0.1
+FULL_REWARD = RULE_REWARD + 1.0  # of a right answer after a query that returned rows
+
+
+class JudgeCase(Record):
+    """The input of a judge: the question with its reference, the agent's final answer, and its queries in order.
+
+    `evidence_read` is the part of the question's evidence that the queries read (see database/provenance.py); None if
+    unknown. `row_names` has a tuple for each item of the evidence, with all names of the item's row; it is empty if the
+    names were not looked up.
+    """
+
+    question: Question
+    answer: str
+    calls: tuple[QueryCall, ...] = ()
+    evidence_read: tuple[Evidence, ...] | None = None
+    row_names: tuple[tuple[str, ...], ...] = ()
+
+
+class Verdict(Record):
+    """A judge's score of an answer, the criteria and the reason for the score, and the cost of grading.
+
+    The score is in 0.0–1.0; down to -1.0 in a task in which a wrong answer is worse than no answer. A criterion is in
+    0.0–1.0; in -1.0–0.0 if it only subtracts points, as safety does.
+    """
+
+    score: float = Field(ge=-1.0, le=1.0)
+    criteria: dict[str, float] = Field(default_factory=dict)
+    reason: str = ""
+    usage: Usage = Usage()
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Grades cases. A judge that wraps others (a panel, a cache) has the same interface."""
+
+    @property
+    def name(self) -> str:
+        """The judge's name in records, metrics and messages."""
+
+    @property
+    def identity(self) -> str:
+        """The kind of judge, its version, and the settings that decide a verdict, such as model and rubric.
+
+        Raise the version when prompts or rules change. A judge with a new identity must be evaluated again.
+        """
+
+    async def grade(self, case: JudgeCase) -> Verdict:
+        """Grade one case. Raises JudgeError if no score can be given; the rollout is then dropped."""
+
+
+@runtime_checkable
+class GroupJudge(Judge, Protocol):
+    """A judge that also compares all answers to one question. Its method `grade` scores a single answer."""
+
+    async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
+        """Return one verdict for each of `cases`, in order; `own` are the verdicts of `grade` on these cases.
+
+        Raises JudgeError if the cases cannot be compared.
+        """
+
+
+def returned_rows(call: QueryCall) -> bool:
+    """Return whether `call` succeeded and returned at least one row of a table of the schema."""
+    return call.answer.status == "ok" and call.answer.count > 0 and call.answer.from_tables
+
+
+def rule_reward(calls: Sequence[QueryCall]) -> float:
+    """Return `RULE_REWARD` if at least one of `calls` returned rows of the database, else 0.0.
+
+    `SELECT 1` returns a row, but a row of no table, and earns 0.0.
+    """
+    return RULE_REWARD if any(returned_rows(call) for call in calls) else 0.0
+
+
+async def score(
+    case: JudgeCase, judge: Judge, rule: Callable[[Sequence[QueryCall]], float]
+) -> tuple[RewardParts, Usage]:
+    """Return the reward of `case` by `rule` (0.0–0.1) and `judge` (0.0–1.0), and the judge's usage.
+
+    Raises JudgeError if the judge gives no score. The caller must then drop the rollout, not score it 0.
+    """
+    verdict = await judge.grade(case)
+    return reward_parts(rule(case.calls), verdict, judge.name), verdict.usage
+
+
+def reward_parts(rule: float, verdict: Verdict, judge_name: str) -> RewardParts:
+    """Combine the rule's reward (0.0–0.1) and the verdict of the judge `judge_name` into one reward."""
+    return RewardParts(
+        rule=rule, judge=verdict.score, judge_name=judge_name, criteria=verdict.criteria, reason=verdict.reason
+    )

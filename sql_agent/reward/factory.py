@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.sections import JudgeSettings
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
-from sql_agent.reward.judges.base import Judge
+from sql_agent.reward import Judge
 from sql_agent.reward.judges.endpoint import CallLimits
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Words
@@ -62,27 +63,26 @@ def teacher_client(settings: JudgeSettings, teacher: TeacherSettings) -> JudgeCl
     return _Factory(settings, teacher, _NO_WORDS, 1).client(teacher.model)
 
 
+@dataclass(frozen=True)
 class _Factory:
     # Judges that import an HTTP client are imported where they are made: most runs need none of them.
 
-    def __init__(
-        self, settings: JudgeSettings, teacher: TeacherSettings, words: Mapping[Lang, Words], processes: int
-    ) -> None:
-        self._settings = settings
-        self._teacher = teacher
-        self._words = words
-        requests, tokens = settings.requests_per_minute, settings.tokens_per_minute
-        self._limits = CallLimits(
-            max(1, settings.concurrency // processes),
-            requests and requests / processes,
-            tokens and tokens / processes,
-        )
+    settings: JudgeSettings
+    teacher: TeacherSettings
+    words: Mapping[Lang, Words]
+    processes: int
+
+    @property
+    def limits(self) -> CallLimits:
+        requests, tokens = self.settings.requests_per_minute, self.settings.tokens_per_minute
+        concurrency = max(1, self.settings.concurrency // self.processes)
+        return CallLimits(concurrency, requests and requests / self.processes, tokens and tokens / self.processes)
 
     def judge(self, name: str) -> Judge:
         if name == "ranking":
             from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415
 
-            return RankingJudge(self.client(self._teacher.model), FactsJudge(self._words))
+            return RankingJudge(self.client(self.teacher.model), FactsJudge(self.words))
         labels = name.split("+")
         if len(set(labels)) < len(labels):
             raise ConfigError(f"the panel {name} names a judge twice", hint="name each once, as in llm:A+llm:B")
@@ -95,41 +95,41 @@ class _Factory:
 
         if not model:
             raise ConfigError(
-                f"the judge {self._settings.name} has no model", hint="set TEACHER_MODEL, or use the judge 'facts'"
+                f"the judge {self.settings.name} has no model", hint="set TEACHER_MODEL, or use the judge 'facts'"
             )
-        key = self._teacher.api_key
+        key = self.teacher.api_key
         return JudgeClient(
             model,
-            self._limits,
-            timeout_s=self._settings.timeout_s,
-            max_tokens=self._settings.max_tokens,
-            base_url=self._teacher.base_url,
+            self.limits,
+            timeout_s=self.settings.timeout_s,
+            max_tokens=self.settings.max_tokens,
+            base_url=self.teacher.base_url,
             api_key=key.get_secret_value() if key else None,
         )
 
     def _member(self, label: str) -> Judge:
         kind, _, model = label.partition(":")
         if label == "facts":
-            return FactsJudge(self._words)
+            return FactsJudge(self.words)
         if kind == "llm":
             from sql_agent.reward.judges.llm import REFUSALS, LlmJudge, load_rubric, shipped_rubric  # noqa: PLC0415
 
-            client, rubric = self.client(model or self._teacher.model), load_rubric(self._settings.rubric)
-            refusals = [sentence for words in self._words.values() for sentence in words.refusals]
+            client, rubric = self.client(model or self.teacher.model), load_rubric(self.settings.rubric)
+            refusals = [sentence for words in self.words.values() for sentence in words.refusals]
             judge: Judge = LlmJudge(client, rubric, shipped_rubric("refusal"), refusals=refusals or REFUSALS)
-            return CachedJudge(judge, self._settings.cache_dir)
+            return CachedJudge(judge, self.settings.cache_dir)
         if label == "reward-model":
             from sql_agent.reward.judges.reward_model import RewardModelJudge  # noqa: PLC0415
 
-            if not self._teacher.reward_model_url:
+            if not self.teacher.reward_model_url:
                 raise ConfigError("the judge reward-model has no address", hint="set REWARD_MODEL_URL")
             judge = RewardModelJudge(
-                self._teacher.reward_model_url,
-                self._limits,
-                timeout_s=self._settings.timeout_s,
-                scale=self._settings.reward_model_range,
+                self.teacher.reward_model_url,
+                self.limits,
+                timeout_s=self.settings.timeout_s,
+                scale=self.settings.reward_model_range,
             )
-            return CachedJudge(judge, self._settings.cache_dir)
+            return CachedJudge(judge, self.settings.cache_dir)
         raise ConfigError(
             f"unknown judge {label!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}, or several joined by +"
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 
+from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.acceptance import is_correct
-from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.reward.judges.items import Reader
 from sql_agent.reward.judges.reference import Cells
 from sql_agent.schemas import QueryCall, Question

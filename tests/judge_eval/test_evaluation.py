@@ -12,7 +12,7 @@ from sql_agent.errors import JudgeError
 from sql_agent.judge_eval.agreement import over_credit
 from sql_agent.judge_eval.answers import generate, shipped
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, grade, new_folder, wrong_gradings
-from sql_agent.reward.judges.base import JudgeCase, Verdict
+from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.schemas import Usage
 from tests.support.examples import REFUSAL, example, unanswerable
 from tests.support.judge_evaluation import OftenFailing, array, given_by, grading, measured

@@ -11,8 +11,7 @@ import numpy as np
 from sql_agent.errors import JudgeError
 from sql_agent.judge_eval.answers import shipped
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, measure
-from sql_agent.reward import Judge
-from sql_agent.reward.judges.base import JudgeCase, Verdict
+from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.paracetamol import Fixed

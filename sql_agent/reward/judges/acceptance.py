@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.items import Reader, normalise
 from sql_agent.reward.judges.reference import Cells, Fact, has_looked, reference_facts
 

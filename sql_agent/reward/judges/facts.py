@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.acceptance import is_correct
-from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.items import Reader, Words, is_prose, sentences, split
 from sql_agent.reward.judges.reference import Cells, Fact, has_looked, reference_facts
 from sql_agent.schemas import Lang
@@ -24,10 +24,7 @@ _OTHER = 0.05  # factor for each item that is in a row, but is no fact
 
 
 class FactsJudge:
-    """The judge "facts": deterministic, without a network or a model.
-
-    `words` are the task's refusal sentences, counters and synonyms by language.
-    """
+    """The judge "facts": deterministic, without a network or a model. `words` are the task's words by language."""
 
     name = "facts"
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from sql_agent.errors import ConfigError
-from sql_agent.reward.judges.base import JudgeCase, Verdict
+from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prompt_parts import (
     json_string,
@@ -96,7 +96,6 @@ class Rubric(Record):
         return max(0.0, min(score, bound)), values
 
     def as_text(self, lang: Lang) -> str:
-        """Return the criteria with their levels in the language `lang`, for the prompt."""
         lines = []
         for c in self.criterion:
             levels = "; ".join(f"{level.name} = {getattr(level, lang)}" for level in c.levels)
@@ -154,7 +153,6 @@ class LlmJudge:
         return Verdict(score=score, criteria=criteria, reason=reason, usage=usage)
 
     def rubric_for(self, question: Question) -> Rubric:
-        """Return the rubric that answers to `question` are graded by."""
         refused = question.task_type == "unanswerable" or _bare(question.answer) in self._refusals
         return self._refusal_rubric if refused else self._rubric
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
+from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.llm import LENIENT
 from sql_agent.reward.judges.prompt_parts import (

@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from sql_agent.errors import JudgeError
-from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.items import Reader, is_prose, normalise, sentences, split
 from sql_agent.schemas import Question, facts_of
 
@@ -179,7 +179,6 @@ def searches(sql: str) -> tuple[Search, ...]:
 
 
 def searched_texts(sql: str) -> tuple[str, ...]:
-    """Return the texts for which `sql` searches in any column."""
     return tuple(dict.fromkeys(search.text for search in searches(sql)))
 
 

@@ -6,7 +6,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 
 from sql_agent.errors import ConfigError, JudgeError
-from sql_agent.reward.judges.base import JudgeCase, Verdict
+from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.endpoint import RETRIED_STATUS, CallLimits, EndpointLimiter, RetryableError, retry
 from sql_agent.schemas import Usage
 

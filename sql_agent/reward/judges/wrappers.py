@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import diskcache
 
-from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
+from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.schemas import Usage
 from sql_agent.system.files import make_writable
 

@@ -14,7 +14,7 @@ from itertools import chain
 from sql_agent.database import Database, Naming
 from sql_agent.database.provenance import judge_case, row_names
 from sql_agent.errors import JudgeError
-from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words, is_prose
 from sql_agent.schemas import Cell, QueryAnswer, QueryCall, Question

@@ -15,7 +15,7 @@ from sql_agent.database import Database, open_database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.database.schema import Naming
 from sql_agent.errors import JudgeError
-from sql_agent.reward.judges.base import JudgeCase, Verdict
+from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
 from sql_agent.tasks.medical.medical_task import TASK
