@@ -19,7 +19,7 @@ from sql_agent.chat.web import ChatPage
 from sql_agent.cli.command import add_setting_flags, add_task_flags, add_words, address, new_parser, parse_words
 from sql_agent.cli.model_choice import NO_BENCHMARK, find_model, known_models, served
 from sql_agent.cli.question_sets import evenly_spaced
-from sql_agent.config.endpoints import ChatSettings
+from sql_agent.config.endpoints import TokenSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.console import Ui
@@ -118,7 +118,7 @@ def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str
 
 def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:
     sock.listen()  # before the address is shown: a browser that opens it at once would be refused
-    given = ChatSettings().token
+    given = TokenSettings().chat
     token = None if no_token else given.get_secret_value() if given else new_token()
     ui.say(page_url(sock, None if given else token))
     ui.say("Ctrl-C ends the server.")

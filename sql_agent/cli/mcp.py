@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 
 from sql_agent.agent.mcp_server import make_server
 from sql_agent.cli.command import add_setting_flags, add_words, address, new_parser, parse_words
-from sql_agent.config.endpoints import McpSettings
+from sql_agent.config.endpoints import TokenSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.system.servers import LOCAL_NAMES, AccessCheck, bind, new_token
 from sql_agent.tasks.task import Task, load_task
@@ -58,7 +58,7 @@ def _serve_stdio(task: Task, settings: Settings) -> None:
 
 
 def _serve_http(task: Task, settings: Settings, host: str, port: int) -> None:
-    given = McpSettings().token
+    given = TokenSettings().mcp
     token = given.get_secret_value() if given else new_token()
     with bind(host, port) as sock, task.open_database(settings) as database:
         server = make_server(task, database)

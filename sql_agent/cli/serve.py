@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sql_agent.chat.endpoint import AgentEndpoint
 from sql_agent.cli.chat import opened_model
 from sql_agent.cli.command import add_task_flags, add_words, address, new_parser, parse_words
-from sql_agent.config.endpoints import ChatSettings
+from sql_agent.config.endpoints import TokenSettings
 from sql_agent.runs.console import Ui
 from sql_agent.system.servers import bind, http_url, new_token, serve
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_task_flags(parser)
     arguments = parse_words(parser, argv)
     ui = Ui(wraps=True)
-    token = ChatSettings().token
+    token = TokenSettings().chat
     with (
         bind(*arguments.address) as sock,
         opened_model(arguments.model, arguments.overrides, arguments.flags, ui) as model,

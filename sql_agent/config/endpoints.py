@@ -1,4 +1,4 @@
-"""Define the settings with addresses and secrets of services, which are read only from the environment and `.env`."""
+"""Define the addresses and secrets of services, which are read only from the environment and `.env`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sql_agent.config.sections import ENV_FILES
 
 
 def _variable(*names: str, default: str | None = None, description: str) -> Any:
-    """Return a pydantic field that is read from the first environment variable in `names` that is set."""
+    """Return a pydantic field that is read from the first variable in `names` that is set."""
     return Field(default, validation_alias=AliasChoices(*names), description=description)
 
 
@@ -29,20 +29,20 @@ class EnvironmentSettings(BaseSettings):
 
 
 class TeacherSettings(EnvironmentSettings):
-    """The endpoints of the judging models: a language model and a reward model."""
+    """The endpoints of the judges: of a language model and of a reward model."""
 
     model: str | None = _variable(
         "TEACHER_MODEL",
-        description="model of the judges `llm` and `ranking`; without TEACHER_BASE_URL, a model name of litellm",
+        description="model of the judges `llm` and `ranking`; without TEACHER_BASE_URL, a model name in litellm's form",
     )
     base_url: str | None = _variable(
         "TEACHER_BASE_URL",
-        description="OpenAI-compatible URL of that model, ending in /v1; empty: the provider in the model name",
+        description="OpenAI-compatible URL of TEACHER_MODEL, ending in /v1; empty: litellm's URL of the provider",
     )
-    api_key: SecretStr | None = _variable("TEACHER_API_KEY", description="API key of that model, if it needs one")
+    api_key: SecretStr | None = _variable("TEACHER_API_KEY", description="API key for TEACHER_MODEL, if needed")
     reward_model_url: str | None = _variable(
         "REWARD_MODEL_URL",
-        description='URL of the judge `reward-model`: POST {"prompt": …, "response": …} returns {"score": …}',
+        description='URL of the judge `reward-model`; a POST of {"prompt": …, "response": …} returns {"score": …}',
     )
 
 
@@ -60,15 +60,17 @@ class ModelEndpoint:
 
 
 class EndpointSettings(EnvironmentSettings):
-    """The endpoint of a remote model for `sql-agent ask`, `chat` and `evaluate`, in place of a local model."""
+    """The endpoint of a remote model, which `sql-agent ask`, `chat` and `evaluate` use instead of a local model."""
 
     base_url: str | None = _variable(
         "OPENAI_API_BASE",
         "OPENAI_BASE_URL",
-        description="URL of a model for `sql-agent ask`, `chat` and `evaluate`, ending in /v1; empty: a local model",
+        description="URL of the model of `sql-agent ask`, `chat` and `evaluate`, ending in /v1; empty: a local model",
     )
-    api_key: SecretStr | None = _variable("OPENAI_API_KEY", description="API key of that model, if it needs one")
-    model: str | None = _variable("OPENAI_MODEL", description="name of the model at OPENAI_API_BASE; required with it")
+    api_key: SecretStr | None = _variable("OPENAI_API_KEY", description="API key for OPENAI_API_BASE, if needed")
+    model: str | None = _variable(
+        "OPENAI_MODEL", description="name of the model at OPENAI_API_BASE, required with that variable"
+    )
 
     def endpoint(self, model: str, temperature: float) -> ModelEndpoint:
         key = self.api_key.get_secret_value() if self.api_key else NO_API_KEY
@@ -80,66 +82,58 @@ class DatabaseServerSettings(EnvironmentSettings):
 
     url: SecretStr | None = _variable(
         "DATABASE_URL",
-        description="database to query unless `database.path` is set: mysql+pymysql://USER:PASSWORD@HOST/DATABASE "
-        "(MySQL or MariaDB, docs/mysql.md) or sqlite:///FILE",
+        description="URL of the database to query, unless `database.path` is set: sqlite:///FILE, or for MySQL and "
+        "MariaDB (docs/mysql.md) mysql+pymysql://USER:PASSWORD@HOST/DATABASE",
     )
 
 
-class McpSettings(EnvironmentSettings):
-    """The bearer token of an MCP server."""
+class TokenSettings(EnvironmentSettings):
+    """The bearer tokens of the project's servers."""
 
-    token: SecretStr | None = _variable(
-        "MCP_TOKEN", description="bearer token of `sql-agent mcp --http` and of `agent.mcp_url`"
+    mcp: SecretStr | None = _variable(
+        "MCP_TOKEN", description="bearer token of `sql-agent mcp --http`, and of the server at `agent.mcp_url`"
     )
-
-
-class ChatSettings(EnvironmentSettings):
-    """The bearer token of `sql-agent chat --web` and `sql-agent serve`."""
-
-    token: SecretStr | None = _variable(
+    chat: SecretStr | None = _variable(
         "CHAT_TOKEN",
-        description="token of `sql-agent chat --web` and `sql-agent serve`; empty: a new token at each start",
+        description="bearer token of `sql-agent chat --web` and `sql-agent serve`; empty: a new token at each start",
     )
-
-
-class StoreSettings(EnvironmentSettings):
-    """The bearer token of `sql-agent store`, the rollout store that several processes or hosts share."""
-
-    token: SecretStr | None = _variable(
-        "STORE_TOKEN", description="bearer token of `sql-agent store`, the same for all its clients; empty: no token"
+    store: SecretStr | None = _variable(
+        "STORE_TOKEN", description="bearer token of `sql-agent store` and all clients of the store; empty: no token"
     )
 
 
 class AglSettings(EnvironmentSettings):
-    """The role of this process in a distributed run, and who starts the store: variables of agent-lightning."""
+    """Variables of agent-lightning: the role of this process in a distributed run, and who starts the store."""
 
     role: str | None = _variable(
-        "AGL_CURRENT_ROLE", description="role of `sql-agent train` in a run: algorithm, runner or both; empty: both"
+        "AGL_CURRENT_ROLE", description="role of this `sql-agent train`: algorithm, runner or both; empty: both"
     )
     managed_store: str | None = _variable(
         "AGL_MANAGED_STORE",
-        description="1: the run makes its own store; 0: it uses the store at --external-store-address",
+        description="1: the run starts its own store; 0: the run uses the store at --external-store-address",
     )
 
 
 class AgentOpsSettings(EnvironmentSettings):
-    """The endpoints and the key of AgentOps, a tracing service. Spans are sent to AgentOps only if the key is set."""
+    """The endpoints and the API key of AgentOps, a tracing service, which gets spans only if the key is set."""
 
-    api_key: SecretStr | None = _variable("AGENTOPS_API_KEY", description="API key of AgentOps; empty: sends nothing")
+    api_key: SecretStr | None = _variable(
+        "AGENTOPS_API_KEY", description="API key of AgentOps; empty: AgentOps gets nothing"
+    )
     api_endpoint: str = _variable(
-        "AGENTOPS_API_ENDPOINT", default="https://api.agentops.ai", description="login URL of AgentOps"
+        "AGENTOPS_API_ENDPOINT", default="https://api.agentops.ai", description="URL at which to log in to AgentOps"
     )
     exporter_endpoint: str = _variable(
         "AGENTOPS_EXPORTER_ENDPOINT",
         default="https://otlp.agentops.ai/v1/traces",
-        description="trace URL of AgentOps",
+        description="URL to which traces for AgentOps are sent",
     )
 
 
 def plain_schema(schema: Any) -> Any:
-    """Return tool schemas without `strict` and `additionalProperties: false`, as litellm sends them to vLLM.
+    """Return tool schemas without `strict` and `additionalProperties: false`, as litellm sends schemas to vLLM.
 
-    A policy thus gets the same prompt in demonstrations, in training, and from a client without a proxy.
+    So a policy gets the same prompt in demonstrations, in training, and from a client without an LLM proxy.
     """
     if isinstance(schema, dict):
         left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())

@@ -1,4 +1,4 @@
-"""Define the folders of caches and runs, and the settings in sections. `sql-agent settings` prints the settings."""
+"""Define the settings in sections, each with type, default and description, and the folders of caches and runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def _project() -> Path:
-    """Return the folder of the git checkout, or "." if that is the working directory or there is no checkout."""
+    """Return the folder of the checkout; "." if that is the working directory, or if there is no checkout."""
     try:
         here = Path.cwd()
     except FileNotFoundError:
@@ -33,7 +33,7 @@ ENV_FILES = (PROJECT / ".env", Path(".env"))
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(gt=0, le=1_000_000)]  # of questions or demonstrations, all in memory at once
+Count = Annotated[int, Field(gt=0, le=1_000_000)]  # number of questions or demonstrations, which are all in memory
 Seconds = Annotated[float, Field(gt=0.0, le=1e6)]  # at most 11.6 days, which every time-out function accepts
 PositiveNumber = Annotated[float, Field(gt=0.0)]
 NotNegativeNumber = Annotated[float, Field(ge=0.0)]
@@ -67,13 +67,13 @@ class DatabaseSettings(Section):
 
     path: Path | None = Field(
         None,
-        description="SQLite file to query; none: DATABASE_URL if set, else the sample of `lang`, which is made if "
-        "missing",
+        description="SQLite file to query; none: the database of DATABASE_URL, else the sample in the language "
+        "`lang`, which is made if missing",
     )
-    deadline_s: Seconds = Field(2.0, description="seconds that one query may run")
-    max_rows: Positive = Field(20, description="rows of a query's result that the model sees")
+    deadline_s: Seconds = Field(2.0, description="time limit of a query in seconds")
+    max_rows: Positive = Field(20, description="maximum rows of a query's result that the model gets")
     max_chars: Annotated[int, Field(ge=200)] = Field(
-        1500, description="characters of the JSON of a query's result that the model sees, without the hint"
+        1500, description="maximum characters of a query's result, as JSON without the hint, that the model gets"
     )
 
 
@@ -81,109 +81,128 @@ class DataSettings(Section):
     """The training and validation questions."""
 
     train_file: Path | None = Field(
-        None, description="training questions, parquet or JSONL; none: those generated for the database"
+        None, description="file of training questions, parquet or JSONL; none: questions generated for the database"
     )
     val_file: Path | None = Field(
-        None, description="validation questions, parquet or JSONL; none: those generated for the database"
+        None, description="file of validation questions, parquet or JSONL; none: questions generated for the database"
     )
     mapping: Path | None = Field(
         None,
-        description="TOML file that names the columns of these two files; none: the columns of docs/questions.md",
+        description="TOML file that maps the columns of docs/questions.md to columns of the question files; none: "
+        "same names",
     )
     style: Style = Field(
-        "mixed", description="wording of the generated questions: plain templates, or mixed with how people ask"
+        "mixed",
+        description="wording of generated questions; template: fixed sentences; mixed: fixed sentences and everyday "
+        "wordings",
     )
     task_types: tuple[str, ...] = Field(
-        (), description="question types to train and validate on, separated by commas; empty: all"
+        (), description="types of the questions to train and validate on, separated by commas; empty: all types"
     )
-    val_questions: Positive = Field(24, description="template questions per validation, evenly spaced over the file")
+    val_questions: Positive = Field(
+        24, description="number of template questions in a validation, evenly spaced over the validation file"
+    )
     natural_questions: NotNegative = Field(
         12,
-        description="natural questions per validation, from the task's benchmark in `lang`, spread over its types; 0:"
-        " none, as with `--ci-fast` on a CPU",
+        description="number of natural questions in a validation, spread over the question types of the task's "
+        "benchmark in the language `lang`; 0: none, the default of `--ci-fast` on a CPU",
     )
 
 
 class SpiderSettings(Section):
-    """The tasks `spider` and `ehrsql`: questions about SQLite databases, answered with SQL, graded by its result."""
+    """The tasks `spider` and `ehrsql`: an answer is an SQL statement, graded by its result in a SQLite database."""
 
     data_dir: Path | None = Field(
-        None, description="folder with database/NAME/NAME.sqlite and the questions, JSON or parquet, in Spider's layout"
+        None,
+        description="folder in Spider's layout: databases as database/NAME/NAME.sqlite, questions as JSON or parquet",
     )
-    val_databases: NotNegative = Field(15, description="databases held out of training for validation; 0: none")
+    val_databases: NotNegative = Field(
+        15, description="number of databases that are held out of training for validation; 0: none"
+    )
     schema_chars: Positive = Field(
-        6000, description="characters of the schema in the prompt; longer: sample values, then columns are left out"
+        6000,
+        description="maximum characters of the database's schema in the prompt; a longer schema first loses sample "
+        "values, then columns",
     )
-    schema_values: NotNegative = Field(2, description="sample values of each text column in the prompt")
+    schema_values: NotNegative = Field(2, description="number of sample values of each text column in the prompt")
     partial_credit: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
         0.0,
-        description="reward of a wrong result with exactly the gold cells; other results get this times their cell F1",
+        description="reward of a wrong result that has exactly the cells of the gold result; other wrong results get "
+        "this reward times the F1 score of their cells",
     )
     penalty: Share = Field(
         0.0,
-        description="taken from the reward of a wrong answer, so that abstaining, which earns 0, is better than to "
-        "guess",
+        description="subtracted from the reward of a wrong answer, so that guessing pays less than abstaining, whose "
+        "reward is 0",
     )
-    deadline_s: Seconds = Field(10.0, description="seconds that a statement may run in the comparison")
+    deadline_s: Seconds = Field(
+        10.0, description="time limit in seconds of a statement whose result is compared with the gold result"
+    )
 
 
 class AgentSettings(Section):
-    """The agent, and how its model is sampled in training and in validation."""
+    """The agent, and how its model is sampled."""
 
     tool: Literal["builtin", "mcp"] = Field(
         "builtin",
-        description="builtin: statements run in local worker processes; mcp: on an MCP server (`sql-agent mcp`)",
+        description="where the statements of the model run; builtin: in worker processes of this host; mcp: on an MCP "
+        "server (`sql-agent mcp`)",
     )
     mcp_url: str | None = Field(
-        None, description="URL of the MCP server, such as http://127.0.0.1:8765/mcp; its token is MCP_TOKEN"
+        None,
+        description="URL of the MCP server, such as http://127.0.0.1:8765/mcp; the token of the server is MCP_TOKEN",
     )
     mcp_command: str | None = Field(
-        None, description="command that starts an MCP server over stdio, instead of `agent.mcp_url`: sql-agent mcp"
+        None,
+        description="command that starts an MCP server over stdio, such as sql-agent mcp; used instead of "
+        "`agent.mcp_url`",
     )
     workflow: Literal["react", "check-rewrite"] = Field(
         "react",
-        description="react: the model calls the tool until it answers; check-rewrite: it writes a statement, checks "
-        "the result and rewrites the statement, each in its own role and prompt",
+        description="react: the model calls the tool until it answers; check-rewrite: the model writes a statement, "
+        "checks the result and rewrites the statement, with a role and a prompt for each",
     )
     train_roles: str = Field(
         "write|rewrite",
-        description="regular expression; in a workflow with several roles, the roles that are trained (full match): "
+        description="regular expression for the names of the roles to train (full match), in a workflow with the roles "
         "write, check, rewrite, answer",
     )
     max_turns: Positive = Field(
         4,
-        description="model calls per rollout, including the final answer; in check-rewrite, the statements written",
+        description="maximum model calls per rollout, the final answer included; in check-rewrite: maximum statements",
     )
-    max_tokens: Positive = Field(128, description="tokens that the model may generate per turn")
+    max_tokens: Positive = Field(128, description="maximum tokens that the model generates per turn")
     temperature: NotNegativeNumber = Field(1.0, description="sampling temperature in training; 0 is greedy")
     val_temperature: NotNegativeNumber = Field(
         0.0, description="sampling temperature in validation, `sql-agent ask` and `evaluate`; 0 is greedy"
     )
-    request_timeout_s: Seconds = Field(120.0, description="seconds that one model call may take")
+    request_timeout_s: Seconds = Field(120.0, description="time limit of a model call in seconds")
     thinking: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="whether the model thinks before it writes, passed to its chat template as `enable_thinking`; "
-        "auto: the template's own default. Other servers than this project's and vLLM may refuse a request with on or "
-        "off",
+        description="whether the model thinks before it answers, passed to its chat template as `enable_thinking`; "
+        "auto: the template's default. With on or off, a server other than vLLM or this project's may "
+        "refuse requests",
     )
     thought_tokens: NotNegative = Field(
         256,
-        description="tokens of a thought per turn, besides `agent.max_tokens`, of a model that thinks and that this "
-        "machine serves; a longer thought is closed and the model goes on. 0: a thought counts towards "
-        "`agent.max_tokens`",
+        description="maximum tokens of the thought in a turn, in addition to `agent.max_tokens`; a longer thought is "
+        "cut, and the model goes on to answer. 0: a thought counts towards `agent.max_tokens`. Only for a "
+        "thinking model that this host serves",
     )
     tool_format: Literal["auto", "hermes", "llama3_json", "mistral", "qwen3_coder", "pythonic", "gemma"] = Field(
         "auto",
-        description="form in which a model that this machine serves writes tool calls; auto: the form in which its "
-        "chat template writes them",
+        description="format in which the model writes tool calls; auto: the format of its chat template. Only for a "
+        "model that this host serves",
     )
     chat_template: Path | None = Field(
-        None, description="file with a Jinja chat template that replaces the model's own; none: the model's"
+        None,
+        description="file with a Jinja chat template that replaces the template of the model; none: the template of "
+        "the model",
     )
 
     @property
     def enable_thinking(self) -> bool | None:
-        """The argument `enable_thinking` of the chat template; None for the template's own default."""
+        """Return the argument `enable_thinking` of the chat template; None: the default of the template."""
         return {"auto": None, "on": True, "off": False}[self.thinking]
 
     @field_validator("train_roles")
@@ -201,35 +220,37 @@ class JudgeSettings(Section):
 
     name: str = Field(
         "auto",
-        description="facts, llm, llm:MODEL, reward-model, ranking, or several joined by + (a panel: their mean); "
-        "auto: llm if TEACHER_MODEL is set, else facts",
+        description="facts, llm, llm:MODEL, reward-model or ranking; several joined by + are a panel, which gives the "
+        "mean of their scores; auto: llm if TEACHER_MODEL is set, else facts",
     )
     rubric: Path | None = Field(
         None,
-        description="TOML file with the rubric of the judge `llm`; none: the built-in one. Questions that the "
-        "database cannot answer always use the built-in rubric for refusals",
+        description="TOML file with the rubric of the judge `llm`; none: the built-in rubric. Where the database has "
+        "no answer, the judge always uses the built-in rubric for refusals",
     )
     reward_model_range: tuple[float, float] = Field(
-        (0.0, 1.0), description="lowest and highest score of the reward model, mapped to 0 and 1"
+        (0.0, 1.0), description="lowest and highest score of the reward model, which are mapped to 0 and 1"
     )
     max_tokens: Positive = Field(
-        800, description="tokens of one reply of the judge; doubled at most twice when a reply is cut off"
+        800,
+        description="maximum tokens of a reply of the judge; after a reply that is cut off, the limit is doubled, at "
+        "most twice",
     )
-    timeout_s: Seconds = Field(60.0, description="seconds that one request to the judge may take")
-    concurrency: Positive = Field(32, description="concurrent requests to the judge, over all runners")
+    timeout_s: Seconds = Field(60.0, description="time limit of a request to the judge in seconds")
+    concurrency: Positive = Field(32, description="maximum concurrent requests to the judge, summed over all runners")
     requests_per_minute: PositiveNumber | None = Field(
-        None, description="requests to the judge per minute, over all runners; none: no limit"
+        None, description="maximum requests to the judge per minute, summed over all runners; none: no limit"
     )
     tokens_per_minute: PositiveNumber | None = Field(
-        None, description="tokens to and from the judge per minute, over all runners; none: no limit"
+        None, description="maximum tokens to and from the judge per minute, summed over all runners; none: no limit"
     )
     cache_dir: Path = Field(
-        VAR / "judge-cache", description="folder of cached verdicts of judges that are asked over a network"
+        VAR / "judge-cache", description="folder of cached verdicts of judges that are called over a network"
     )
     max_failed_share: Share = Field(
         0.05,
-        description="share of a step's rollouts whose grading may fail; more ends the run. One rollout may always "
-        "fail; with the judge `ranking`, one group",
+        description="share of a step's rollouts that the judge may fail to grade; a larger share ends the run. One "
+        "rollout (with the judge `ranking`: one group) may always fail",
     )
 
     @field_validator("reward_model_range")
@@ -243,49 +264,59 @@ class JudgeSettings(Section):
 class RunnerSettings(Section):
     """Runner processes, and limits for lost rollouts."""
 
-    n_runners: Positive = Field(4, description="runner processes")
+    n_runners: Positive = Field(4, description="number of runner processes")
     concurrency: Positive = Field(
-        32, description="concurrent rollouts per runner process, and concurrent questions in `sql-agent evaluate`"
+        32,
+        description="maximum concurrent rollouts per runner process, and concurrent questions in `sql-agent evaluate`",
     )
-    n_proxies: Positive = Field(1, description="LLM proxy processes; only the verl backend uses more than one")
-    rollout_timeout_s: Seconds = Field(300.0, description="seconds after which a rollout counts as lost")
-    rollout_retries: NotNegative = Field(3, description="retries of a lost rollout; 0: none")
+    n_proxies: Positive = Field(
+        1, description="number of LLM proxy processes; only the backend verl uses more than one"
+    )
+    rollout_timeout_s: Seconds = Field(300.0, description="seconds after which a running rollout counts as lost")
+    rollout_retries: NotNegative = Field(3, description="maximum retries of a lost rollout")
     max_failed_share: Share = Field(
-        0.2, description="share of a step's rollouts that may be lost, including failed gradings; more ends the run"
+        0.2,
+        description="share of a step's rollouts that may be lost, including those that the judge failed to grade; a "
+        "larger share ends the run",
     )
     stall_s: Seconds = Field(
         60.0,
-        description="seconds without a rollout that starts or ends before a message lists the rollouts still running",
+        description="seconds without the start or the end of a rollout, after which a message lists the running "
+        "rollouts",
     )
 
 
 class TrainSettings(Section):
     """GRPO (Shao et al. 2024, arXiv:2402.03300) with the asymmetric clip of DAPO (Yu et al. 2025, arXiv:2503.14476)."""
 
-    steps: Positive = Field(20, description="GRPO steps")
-    questions_per_step: Count = Field(4, description="questions per step")
+    steps: Positive = Field(20, description="number of GRPO steps")
+    questions_per_step: Count = Field(4, description="number of questions per step")
     group_size: Annotated[int, Field(ge=2, le=10_000)] = Field(
-        4, description="rollouts per question; their rewards are compared with each other"
+        4, description="rollouts per question, which form a group; GRPO compares the rewards within a group"
     )
     lr: PositiveNumber = Field(5e-6, description="learning rate of AdamW, constant")
-    clip_low: Share = Field(0.2, description="the probability ratio is clipped below 1 − clip_low")
-    clip_high: NotNegativeNumber = Field(0.3, description="the probability ratio is clipped above 1 + clip_high")
+    clip_low: Share = Field(0.2, description="the probability ratio is clipped to at least 1 − clip_low")
+    clip_high: NotNegativeNumber = Field(0.3, description="the probability ratio is clipped to at most 1 + clip_high")
     kl_coef: NotNegativeNumber = Field(
         0.0, description="weight of the KL divergence from the initial model, in nats per token; 0: no KL term"
     )
     minibatches: Positive = Field(1, description="optimizer steps per GRPO step, each on a part of the groups")
     micro_batch: Positive = Field(
-        4, description="sequences per forward pass, also in sft; verl packs GRPO sequences by tokens instead"
+        4,
+        description="sequences per forward pass, in supervised fine-tuning too; with verl, GRPO limits the tokens per "
+        "forward pass instead",
     )
     save_every: Positive = Field(5, description="steps between two checkpoints")
-    keep_checkpoints: Positive = Field(2, description="number of newest checkpoints that are kept")
+    keep_checkpoints: Positive = Field(2, description="number of newest checkpoints to keep")
 
 
 class SftSettings(Section):
     """Supervised fine-tuning on the gold SQL of the training questions, before GRPO. The result is cached on disk."""
 
-    steps: NotNegative = Field(16, description="optimizer steps; 0: GRPO starts from the model as it is")
-    batch: Count = Field(8, description="demonstrations per step; task types in proportion to the file")
+    steps: NotNegative = Field(16, description="number of optimizer steps; 0: GRPO starts from the unchanged model")
+    batch: Count = Field(
+        8, description="demonstrations per step; each question type has the same share as in the training file"
+    )
     lr: PositiveNumber = Field(
         2e-4, description="peak learning rate of AdamW; linear warm-up over the first tenth, then linear decay"
     )
@@ -295,46 +326,52 @@ class LocalSettings(Section):
     """The backend `local`, which samples and trains on a CPU."""
 
     cache_dir: Path = Field(
-        VAR / "cache", description="folder of converted and fine-tuned models, also of the verl backend"
+        VAR / "cache", description="folder of converted and fine-tuned models, also for the backend verl"
     )
     cheap_update: bool = Field(
         False,
-        description="GRPO trains the upper half of the layers on the best and the worst rollout of each group, and the "
-        "learning rate rises over the first three steps; less than half of the time of a whole update",
+        description="cheaper GRPO update, in less than half of the time: trains the upper half of the layers, on the "
+        "best and the worst rollout of each group; the learning rate rises over the first three steps",
     )
     validate_untrained: bool = Field(
-        False, description="validate the model before supervised fine-tuning too, as the first column of the result"
+        False,
+        description="also validate the model before supervised fine-tuning, for the first column of the result",
     )
     max_context: Positive = Field(
-        2048, description="tokens of prompt and reply together; a longer request ends its rollout"
+        2048, description="maximum tokens of a prompt and its reply together; a longer request ends its rollout"
     )
 
 
 class VerlSettings(Section):
     """The backend `verl`, which samples and trains on GPUs."""
 
-    n_gpus: Positive = Field(1, description="GPUs per host, or NPUs with --device npu")
-    nnodes: Positive = Field(1, description="hosts of the Ray cluster")
+    n_gpus: Positive = Field(1, description="number of GPUs per host (with --device npu: of NPUs)")
+    nnodes: Positive = Field(1, description="number of hosts in the Ray cluster")
     lora_rank: NotNegative = Field(
-        0, description="rank of the trained LoRA adapters, also of the backend local; 0: all weights are trained"
+        0, description="rank of the trained LoRA adapters, with either backend; 0: train all weights"
     )
     trainer_mode: Literal["sync", "colocate_async", "separate_async"] = Field(
-        "sync", description="verl's trainer; separate_async samples on half of the GPUs and needs at least two"
+        "sync",
+        description="trainer of verl; separate_async samples on one half of the GPUs and trains on the other half",
     )
     gpu_memory_gb: Literal["auto"] | PositiveNumber = Field(
-        "auto", description="GB of GPU memory to plan for; auto: the free memory of this host's fullest GPU"
+        "auto",
+        description="GPU memory in GB, from which the tokens per forward pass are computed; auto: the free memory of "
+        "the GPU of this host that has least",
     )
-    test_every: NotNegative = Field(0, description="steps between two validations; 0: only before and after the run")
+    test_every: NotNegative = Field(
+        0, description="steps between two validations; 0: validate only before and after the run"
+    )
     dynamic_sampling: NotNegative = Field(
         0,
-        description="DAPO's dynamic sampling: run up to this multiple of a step's rollouts until the step has enough "
-        "groups whose rewards differ; 0: train on the groups of one round",
+        description="dynamic sampling of DAPO: a step runs further rollouts, up to this multiple of its usual number, "
+        "until enough groups have different rewards; 0: off",
     )
-    host: str = Field("127.0.0.1", description="address of this host that other hosts can reach; needed for nnodes > 1")
+    host: str = Field("127.0.0.1", description="address at which other hosts reach this host; needed for nnodes > 1")
     config: dict[str, Any] = Field(
         default_factory=dict,
-        description="options of verl, key by key: verl.config.actor_rollout_ref.rollout.max_num_seqs=512; the group "
-        "verl.config.sql_agent is ours (endpoints, level)",
+        description="options of verl by name, such as verl.config.actor_rollout_ref.rollout.max_num_seqs=512; "
+        "verl.config.sql_agent has this project's own options, endpoints and level",
     )
 
     @field_validator("dynamic_sampling")
@@ -349,9 +386,9 @@ class TrackingSettings(Section):
     """Trackers, which receive the metrics and rollouts of a run. A tracker that fails does not stop the run."""
 
     to: tuple[Literal["wandb", "swanlab", "tensorboard"], ...] = Field(
-        (), description="trackers: wandb, swanlab, tensorboard; several separated by commas (extra `tracking`)"
+        (), description="wandb, swanlab, tensorboard, or several separated by commas; needs the extra `tracking`"
     )
-    project: str = Field("sql-agent", description="project name at the tracker")
+    project: str = Field("sql-agent", description="name of the project in the tracker")
 
 
 class Settings(Section):
@@ -361,17 +398,18 @@ class Settings(Section):
         "en", description="language of the natural questions and of the sample database (used if no database is given)"
     )
     task: str = Field(
-        "medical", description="medical, spider, ehrsql, NAME.toml, or package.module:NAME for your own Task"
+        "medical",
+        description="medical, spider, ehrsql, a description NAME.toml, or package.module:NAME for a Task of your own",
     )
     model: str = Field("", description="Hugging Face folder or id; empty: the embedded SmolLM2-135M-Instruct")
     backend: Literal["auto", "local", "verl"] = Field(
         "auto", description="where to train; auto: verl if it is installed and a GPU is there, else local"
     )
-    run_name: str = Field("", description="folder of the run under `runs_dir`; empty: date and time")
+    run_name: str = Field("", description="name of the run's folder in `runs_dir`; empty: date and time")
     runs_dir: Path = Field(RUNS, description="folder of all runs")
     seed: Annotated[int, Field(ge=0, le=_MAX_SEED)] = Field(
         0,
-        description="seed of question order, sampling and fine-tuning, in the range that PyTorch, NumPy and vLLM share",
+        description="seed of the order of questions, of sampling and of fine-tuning",
     )
     database: DatabaseSettings = DatabaseSettings()
     data: DataSettings = DataSettings()

@@ -1,8 +1,8 @@
-"""Load settings from their sources by precedence, and explain why a setting is refused.
+"""Load settings from all sources, and raise errors that name the source of a wrong setting.
 
-Precedence, strongest first: dotted overrides on the command line (`train.lr=1e-5`), environment variables
+Sources, the strongest first: overrides on the command line (`train.lr=1e-5`), environment variables
 (`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults of each section. Variables
-without our prefix (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) are in endpoints.py.
+without this prefix (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) are in endpoints.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sql_agent.system.files import read_toml
 from sql_agent.system.messages import reason
 
 PREFIX = "SQL_AGENT_"
-GENERAL = "general"  # the heading of the settings without a section
+GENERAL = "general"  # the name for the settings without a section
 
 SECTIONS: dict[str, type[Section]] = {
     name: field.annotation
@@ -36,22 +36,21 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def section_fields(section: str) -> dict[str, FieldInfo]:
-    """Return the fields of `section`, keyed by dotted name. GENERAL has the settings that are in no section."""
+    """Return the fields of `section`, keyed by dotted name; for GENERAL, the settings without a section."""
     if section == GENERAL:
         return {name: field for name, field in Settings.model_fields.items() if name not in SECTIONS}
     return {f"{section}.{name}": field for name, field in SECTIONS[section].model_fields.items()}
 
 
-# The field of every setting, keyed by dotted name.
 FIELDS = {name: field for section in (GENERAL, *SECTIONS) for name, field in section_fields(section).items()}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source of settings (a file, the environment, the command line) with its `values`, keyed by dotted name.
+    """A source of settings, such as a file or the command line, with its `values` keyed by dotted name.
 
-    `where` names the source in messages. `hint` tells the user what to do about an unknown setting. `as_variables` is
-    whether names are environment variables. `trusted` is False for a file that somebody else may have written; see
+    `where` names the source in messages. `hint` is the hint of the error about an unknown setting. `as_variables` is
+    whether the source has environment variables. `trusted` is False for a file that somebody else may have written; see
     `_refuse_code`.
     """
 
@@ -73,10 +72,10 @@ def load_settings(
     flags: Mapping[str, Any] | None = None,
     defaults: Iterable[Path] = (),
 ) -> Settings:
-    """Build the settings from every source.
+    """Build the settings from all sources. Raises ConfigError for an unknown or wrong setting.
 
-    `overrides` are texts such as `train.lr=1e-5`. They take precedence over `flags`, whose keys are dotted names or
-    sections. `defaults` are TOML files in ascending precedence, all below every other source.
+    `overrides` are texts such as `train.lr=1e-5`, and stronger than `flags`, whose keys are dotted names or sections.
+    `defaults` are TOML files that are weaker than all other sources, the weakest first.
     """
     return merge([*map(toml_source, defaults), *read_sources(overrides, config_file=config_file, flags=flags)])
 
@@ -84,7 +83,7 @@ def load_settings(
 def read_sources(
     overrides: Iterable[str] = (), *, config_file: Path | None = None, flags: Mapping[str, Any] | None = None
 ) -> list[Source]:
-    """Return all sources in ascending precedence: `config_file`, `.env` files, environment, command line."""
+    """Return all sources, the weakest first: `config_file`, `.env` files, environment, command line."""
     sources = [] if config_file is None else [toml_source(config_file)]
     for path in ENV_FILES:
         found = _variables(str(path), _read_dotenv(path))
@@ -95,10 +94,9 @@ def read_sources(
 
 
 def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> Settings:
-    """Build the settings from `sources`, in ascending precedence.
+    """Build the settings from `sources`, the weakest first. Raises ConfigError for an unknown or wrong setting.
 
-    A dangerous setting of an untrusted source is accepted if a trusted source in `sources` or `confirmed_by` has the
-    same value; see `_refuse_code`.
+    Trusted sources in `confirmed_by` may confirm a dangerous setting of an untrusted source; see `_refuse_code`.
     """
     for position, source in enumerate(sources):
         for name, value in source.values.items():
@@ -112,6 +110,7 @@ def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> 
 
 
 def variable(name: str) -> str:
+    """Return the environment variable `name`, also from `.env`. Raises ConfigError if it is empty or missing."""
     places: list[Mapping[str, str | None]] = [os.environ, *map(_read_dotenv, reversed(ENV_FILES))]
     for variables in places:
         if value := variables.get(name):
@@ -120,7 +119,7 @@ def variable(name: str) -> str:
 
 
 def sources_shown(sources: Sequence[Source]) -> list[str]:
-    """Return a line for each source except the command line: "Settings from .env: database.path, train.lr"."""
+    """Return a line for each source except the command line, such as "Settings from .env: train.lr"."""
     return [
         f"Settings from {source.where}: {', '.join(sorted(source.values))}"
         for source in sources
@@ -129,14 +128,14 @@ def sources_shown(sources: Sequence[Source]) -> list[str]:
 
 
 def public_dump(settings: Settings) -> dict[str, Any]:
-    """Return `settings` as nested dicts for JSON. `settings` has no secrets; those are in endpoints.py."""
+    """Return `settings` as nested dicts for JSON. They contain no secret: all secrets are in endpoints.py."""
     return settings.model_dump(mode="json")
 
 
 def with_absolute_paths(settings: Settings) -> Settings:
-    """Return `settings` with absolute paths in place of the paths that the user gave.
+    """Return `settings` with absolute paths, so that commands in other folders can use the files of a saved run.
 
-    A saved run is thus found again by commands in other folders. Defaults stay relative to the checkout.
+    Default paths stay relative to the checkout.
     """
     values = flatten(settings.model_dump())
     for name, value in values.items():
@@ -149,7 +148,7 @@ def with_absolute_paths(settings: Settings) -> Settings:
 
 
 def as_text(value: Any) -> str:
-    """Format the value of a setting as on the command line. A path inside the checkout becomes a relative path."""
+    """Format the value of a setting as on the command line; a path in the checkout becomes relative."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -164,7 +163,7 @@ def as_text(value: Any) -> str:
 
 
 def flatten(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """Return the leaves of nested dicts, keyed by dotted name. An empty dict is a leaf, so that its name is checked."""
+    """Return the leaves of nested dicts, keyed by dotted name; an empty dict is a leaf, so that its name is checked."""
     result: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{section}.{key}" if section else key
@@ -173,7 +172,7 @@ def flatten(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 
 def nest(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge dicts with dotted names into nested dicts, the inverse of `flatten`. Later `layers` take precedence."""
+    """Merge dicts with dotted names into nested dicts, the inverse of `flatten`; later `layers` are stronger."""
     result: dict[str, Any] = {}
     for name, value in (item for layer in layers for item in layer.items()):
         node = result
@@ -193,7 +192,7 @@ def toml_source(path: Path) -> Source:
 
 
 def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """Parse `["train.lr=1e-5", "lang=zh"]`; the last value of a name counts. Values stay text."""
+    """Parse `["train.lr=1e-5", "lang=zh"]` into {name: text}; the last of several values of a name counts."""
     result: dict[str, str] = {}
     for item in overrides:
         name, equals, value = item.partition("=")
@@ -204,7 +203,7 @@ def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def _variables(where: str, variables: Mapping[str, str | None]) -> Source:
-    """Return the settings among environment variables: those whose name starts with PREFIX, in upper or lower case."""
+    """Return the settings among environment variables: names that start with PREFIX, in upper or lower case."""
     values = {
         name[len(PREFIX) :].lower().replace("__", "."): value or ""
         for name, value in variables.items()
@@ -235,11 +234,11 @@ def _refuse_unknown(source: Source, name: str, value: Any) -> None:
 
 
 def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence[Source]) -> None:
-    """Raise ConfigError when the untrusted `source` would run code or contact a server.
+    """Raise ConfigError if the untrusted `source` has a setting that runs code or contacts a server.
 
-    Three settings can do so: `agent.mcp_command` starts a program, `agent.mcp_url` is a server that receives MCP_TOKEN,
-    and a `task` of the form package.module:NAME is imported (NAME.toml is only data). Such a setting is accepted if a
-    trusted source of higher precedence sets it too, or if any trusted source sets the same value.
+    `agent.mcp_command` starts a program, `agent.mcp_url` is a server that receives MCP_TOKEN, and a `task` of the form
+    package.module:NAME is imported (NAME.toml is only data). Such a setting is accepted if a trusted source among the
+    `stronger` sources has another value for it, or if a trusted source among the `others` has the same value.
     """
     for name in ("agent.mcp_command", "agent.mcp_url", "task"):
         value = source.values.get(name)
@@ -256,7 +255,7 @@ def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence
 
 
 def _suggestion(source: Source, name: str) -> str:
-    """Return a hint with settings that are named like `name`, else with all settings of the section."""
+    """Return a hint with the settings whose names are similar to `name`, else with all settings of its section."""
     name = ".".join(name.split(".")[:2])
     section, _, last = name.rpartition(".")
     same = [known for known in FIELDS if known.rpartition(".")[2] == last]

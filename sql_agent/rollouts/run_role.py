@@ -1,4 +1,4 @@
-"""Read the role of this process (algorithm, runner or both), and check that the store at its address answers."""
+"""Read the role of this process (algorithm, runner or both), check an external store, and report its outages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from sql_agent.config.endpoints import AglSettings, StoreSettings
+from sql_agent.config.endpoints import AglSettings, TokenSettings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import Outage
 from sql_agent.system.servers import bearer
@@ -24,7 +24,7 @@ _WORKERS_PATH = "/v1/agl/workers"
 _TIMEOUT_S = 5.0
 _PAUSE_S = 0.5  # between two health checks
 _WATCH_TIMEOUT_S = 1.5
-_SILENT_S = 3.5  # without an answer, until an outage is reported: a store may be busy, or restart
+_SILENT_S = 3.5  # without an answer before an outage is reported, because a store may be busy or restart
 _START = "start one in another terminal: agl store --host 127.0.0.1 --port 4747"
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
@@ -33,18 +33,18 @@ _ROLES = ("algorithm", "runner", "both")
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """The URL of a store, without a path, and the store's bearer token, if any."""
+    """The URL of a store, without a path, and the bearer token of the store (None: it requires no token)."""
 
     url: str
     token: str | None = field(default=None, repr=False)
 
 
 def store_token() -> str | None:
-    """Return the bearer token in STORE_TOKEN, None without a token.
+    """Return the bearer token in STORE_TOKEN; None if the variable is not set.
 
-    Raises ConfigError for a token that is not allowed in an HTTP header.
+    Raises ConfigError if the token is not allowed in an HTTP header.
     """
-    secret = StoreSettings().token
+    secret = TokenSettings().store
     token = secret.get_secret_value() if secret else None
     if token is not None and not (token.isascii() and token.isprintable()):
         raise ConfigError(
@@ -56,10 +56,7 @@ def store_token() -> str | None:
 
 @dataclass(frozen=True)
 class RunRole:
-    """The role of this process in a run, and the run's store.
-
-    `role` is "algorithm", "runner" or "both". `store` is None if the run starts its own store.
-    """
+    """The `role` of this process ("algorithm", "runner" or "both") and its store (None: the run starts a store)."""
 
     role: str
     store: StoreAddress | None
@@ -68,7 +65,7 @@ class RunRole:
     def from_environment(cls, external_address: str | None) -> RunRole:
         """Read AGL_CURRENT_ROLE, AGL_MANAGED_STORE and STORE_TOKEN; `external_address` is the URL of a running store.
 
-        Raises ConfigError for an unknown role or value, and when the variables contradict the address.
+        Raises ConfigError if a variable has an unknown value or contradicts the address.
         """
         environment = AglSettings()
         role = (environment.role or "").strip() or "both"
@@ -109,10 +106,10 @@ def check_store(store: StoreAddress) -> None:
         if error.code == http.HTTPStatus.UNAUTHORIZED:
             raise ConfigError(
                 f"the token for the store at {store.url} is {'wrong' if store.token else 'missing'}",
-                hint="set STORE_TOKEN, in the environment or .env, to that of the terminal that serves it",
+                hint="set STORE_TOKEN, in the environment or .env, to the token with which the store was started",
             ) from None
         raise ConfigError(
-            f"the server at {store.url} is no store of agent-lightning: it answers {path} with status {error.code}",
+            f"the server at {store.url} is no store of agent-lightning: {path} has status {error.code}",
             hint=_START,
         ) from None
     except (OSError, http.client.HTTPException) as error:
@@ -122,10 +119,10 @@ def check_store(store: StoreAddress) -> None:
 
 @contextmanager
 def watched_store(address: str, who: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Report with `say` that the store at `address` is down and `who` waits, and that the store is back.
+    """During the block, report with `say` that the store at `address` is down and `who` waits, or that it is back.
 
-    `say` is called on the running event loop. A thread checks the store's health, because a busy event loop would
-    mistake its own delay for an outage.
+    `say` is called on the running event loop. A thread polls the store, because a busy event loop would mistake its own
+    delay for an outage.
     """
     loop, closed = asyncio.get_running_loop(), threading.Event()
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, Protocol
 
-from sql_agent.config.endpoints import DatabaseServerSettings, McpSettings
+from sql_agent.config.endpoints import DatabaseServerSettings, TokenSettings
 from sql_agent.config.settings import Settings
 from sql_agent.database import (
     Database,
@@ -299,7 +299,7 @@ def given_file(settings: Settings) -> Path | None:
 
 def tool_server(settings: Settings) -> ToolServer:
     """Return the MCP server of `agent.mcp_url` or `agent.mcp_command`. Raises ConfigError unless exactly one is set."""
-    token = McpSettings().token
+    token = TokenSettings().mcp
     agent = settings.agent
     if bool(agent.mcp_url) == bool(agent.mcp_command):
         raise ConfigError(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sql_agent.cli.command import run_command
-from sql_agent.config.endpoints import EndpointSettings, McpSettings, TeacherSettings
+from sql_agent.config.endpoints import EndpointSettings, TeacherSettings, TokenSettings
 from sql_agent.config.settings import FIELDS, SECTIONS, Settings, as_text, load_settings
 from sql_agent.errors import ConfigError
 
@@ -247,10 +247,10 @@ def test_an_empty_variable_is_one_that_is_not_set_and_hides_that_of_the_file(
     (tmp_path / ".env").write_text("MCP_TOKEN=from-the-file\nOPENAI_API_BASE=http://127.0.0.1:1/v1\n", encoding="utf-8")
     monkeypatch.setenv("MCP_TOKEN", "")
     monkeypatch.setenv("OPENAI_API_BASE", "")
-    assert McpSettings().token is None
+    assert TokenSettings().mcp is None
     assert EndpointSettings().base_url is None
     monkeypatch.delenv("MCP_TOKEN")
-    token = McpSettings().token
+    token = TokenSettings().mcp
     assert token is not None and token.get_secret_value() == "from-the-file"
 
 
