@@ -7,7 +7,7 @@
     ├── DataError              (ValueError)    a question file or a sample record is malformed
     ├── ModelError             (ValueError)    a model folder cannot be loaded or lacks a part
     ├── JudgeError             (RuntimeError)  a judge returned no score; the rollout is dropped
-    │   ├── JudgeRefusedError                  the judging model, or a filter before it, declined to grade
+    │   ├── JudgeRefusedError                  the judging model, or a content filter, declined to grade
     │   └── JudgeCutOffError                   the judging model's reply exceeded its token limit
     └── TrainingError          (RuntimeError)  a run cannot start or go on
         ├── PreflightError                     one call through proxy and store returned no triplet
@@ -15,8 +15,8 @@
         ├── NoTripletsError                    a step ended without any training data
         └── ResumeError                        the run to resume has other settings or no saved state
 
-Each has a message (what was wrong, and where) and a hint (what to do next). A command prints both on stderr and ends
-with exit code 2; see `cli/command.py`.
+Each error has a message (what is wrong, and where) and a hint (what to do next). A command prints both on stderr and
+ends with exit code 2; see `cli/command.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class SqlAgentError(Exception):
-    """Base of all errors raised on purpose: `message` says what was wrong and where, `hint` what to do next."""
+    """Base of all errors raised on purpose: `message` says what is wrong and where, `hint` what to do next."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class ModelError(SqlAgentError, ValueError):
 
 
 class JudgeError(SqlAgentError, RuntimeError):
-    """A judge returned no score, which is not a score of 0: the rollout is dropped and counted.
+    """A judge returned no score; the rollout is then dropped and counted, not scored 0.
 
     `usage` is the cost of the failed grading.
     """
@@ -76,7 +76,7 @@ class JudgeError(SqlAgentError, RuntimeError):
 
 
 class JudgeRefusedError(JudgeError):
-    """The judging model, or a content filter of its provider, declined to grade. A retry would not help."""
+    """The judging model, or a content filter of its provider, declined to grade; a retry would not help."""
 
 
 class JudgeCutOffError(JudgeError):
@@ -90,7 +90,7 @@ class TrainingError(SqlAgentError, RuntimeError):
 class GpuMemoryError(TrainingError):
     """An update on the GPU ran out of memory.
 
-    `smaller` has the settings, by dotted name, of an update that needs less; empty if there is none.
+    `smaller` are settings, by dotted name, with which an update needs less memory; empty if nothing helps.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, smaller: Mapping[str, object]) -> None:

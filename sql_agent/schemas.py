@@ -9,10 +9,10 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Lang = Literal["zh", "en"]
-Style = Literal["template", "mixed"]  # plain sentences with labels; these and as people ask
+Style = Literal["template", "mixed"]  # fixed sentences; fixed sentences and everyday wordings
 Cell = str | int | float | None
 
-TOOL_NAME = "query_database_by_sql"  # of the agent's only tool
+TOOL_NAME = "query_database_by_sql"  # the agent's only tool
 
 
 class Record(BaseModel):
@@ -38,10 +38,10 @@ class Evidence(Record):
 class Question(Record):
     """A question with its reference answer.
 
-    `answer` has the reference facts, separated by "; " (English) or "；" (Chinese). `task_type` is the group of the
-    question in tables of results (None: no group); "unanswerable" means that the database does not contain the answer.
-    `sql` is one statement, or several separated by ";". `enough` is the number of facts that make a full answer ("name
-    any three …"; None: all). `database` names one of the task's databases (None: the run's own).
+    `answer` has the reference facts, separated by "; " (English) or "；" (Chinese). `task_type` is the question type in
+    tables of results (None: no type); "unanswerable" means that the database does not contain the answer. `sql` is one
+    gold statement, or several separated by ";". `enough` is how many of the facts make a full answer ("name any three
+    …"; None: all). `database` names one of the task's databases (None: the run's own).
     """
 
     id: str
@@ -81,7 +81,7 @@ class Question(Record):
 
 
 class QueryLimits(Record):
-    """Limits of one query: seconds, rows of the result, and characters of the result's JSON without the hint."""
+    """Limits of a query: seconds, rows of its result, and characters of the result as JSON, without the hint."""
 
     deadline_s: float = Field(default=2.0, gt=0)
     max_rows: int = Field(default=50, ge=1)
@@ -89,7 +89,7 @@ class QueryLimits(Record):
 
 
 class QueryFailure(Record):
-    """Why a statement failed: a stable kind, a message, and a hint for the model."""
+    """Why a statement failed: a `kind` that programs can compare, a message, and a hint for the model."""
 
     kind: str
     message: str
@@ -99,9 +99,8 @@ class QueryFailure(Record):
 class QueryAnswer(Record):
     """The result of one call of the tool `query_database_by_sql`: an `error`, or the rows in `records`.
 
-    `count` is the number of returned rows. `truncated` is whether rows are missing because of a limit on rows or
-    characters. `hint` is advice for the model. `from_tables`, which the model does not see, is whether at least one
-    returned column is a table's column.
+    `count` is the number of returned rows. `truncated` is whether rows or characters were cut by the limits. `hint` is
+    advice for the model. `from_tables` is whether a returned column is a column of a table; the model does not see it.
     """
 
     status: Literal["ok", "error"]
@@ -123,7 +122,7 @@ class QueryCall(Record):
 
 
 class Usage(Record):
-    """The cost of requests to a model. `cache_hits` counts verdicts from the cache; `cost_usd` is None if unknown."""
+    """The cost of requests to a model; `cache_hits` counts verdicts from the cache, `cost_usd` is None if unknown."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -149,7 +148,7 @@ class Usage(Record):
 
 
 class RewardParts(Record):
-    """The parts of a rollout's reward: `total` = `rule` + `judge`, at most 1.1; below 0.0 if a wrong answer costs."""
+    """The parts of a rollout's reward: `total` = `rule` + `judge`, at most 1.1; `spider.penalty` makes it negative."""
 
     rule: float = Field(ge=0.0, le=0.1)
     judge: float = Field(ge=-1.0, le=1.0)
@@ -163,7 +162,7 @@ class RewardParts(Record):
 
     @property
     def of_the_answer(self) -> float:
-        """The judge's score of this answer alone (0–1), before a ranking judge compares the answers of a group."""
+        """The judge's score of this answer alone (0–1), not its score from a ranking of the group."""
         return self.criteria.get("absolute", self.judge)
 
 
@@ -180,7 +179,7 @@ class _WithMessage(StrEnum):
 
 
 class Outcome(_WithMessage):
-    """How a rollout ended. Outcomes except ANSWERED are failures of the model, which are graded, not dropped."""
+    """How a rollout ended; all but ANSWERED are failures of the model, which are graded, not dropped."""
 
     ANSWERED = "answered", "answered"
     UNKNOWN_TOOL = "unknown_tool", "called a tool that does not exist"
@@ -191,12 +190,12 @@ class Outcome(_WithMessage):
 
 
 class DropCause(_WithMessage):
-    """The component whose failure lost a rollout or made the rollout unusable for training."""
+    """The component because of which a rollout was lost or cannot be trained on."""
 
     JUDGE = "judge", "the judge gave no score"
     MODEL_SERVER = "model_server", "the model's server failed"
     DATABASE = "database", "the database could not be queried"
-    PROCESS = "process", "the process that ran it died"
+    PROCESS = "process", "the process that ran the rollout died"
     ATTEMPT = "attempt", "the attempt did not succeed"
     STORE = "store", "the store could not be read"
     PROMPT = "prompt", "the question does not fit into the model's context"
@@ -206,7 +205,7 @@ class DropCause(_WithMessage):
 
 
 class Drop(Record):
-    """Why a rollout is left out of training. A dropped rollout is not scored 0: it is counted, and run again."""
+    """Why a rollout is not trained on; a dropped rollout is counted and run again, not scored 0."""
 
     cause: DropCause
     detail: str = ""
@@ -223,11 +222,11 @@ class ToolCall(Record):
 
 
 class Reply(Record):
-    """One reply of the model, as its server returned it. `role` is "" in a workflow with one role.
+    """A reply of the model, as its server returned it; `role` is "" in a workflow with one role.
 
-    `reasoning` is the thought before the answer; `thought_tokens` is its length. Token counts are 0 if the server does
-    not report them. `seconds` is the time from request to reply. `finish_reason` is the server's reason why the model
-    stopped, such as "length".
+    `reasoning` is the thought before the answer, `thought_tokens` its length. Token counts are 0 if the server does not
+    report them. `seconds` is the time from request to reply. `finish_reason` is why the model stopped, such as
+    "length".
     """
 
     role: str = ""
@@ -242,12 +241,11 @@ class Reply(Record):
 
 
 class RolloutRecord(Record):
-    """One finished run of the agent on one question.
+    """A finished run of the agent on one question.
 
     `evidence_read` is the part of the question's evidence that the queries read (None: the question has no evidence).
-    `reward` is None if `dropped` is set. `usage` is the cost of the agent's model. `judge_usage` is that of grading,
-    also if the grading failed. Token counts are 0 if a server does not report them. `seconds` is the duration without
-    grading.
+    `reward` is None if `dropped` is set. `usage` is the cost of the agent's model, `judge_usage` the cost of grading,
+    even if the grading failed. `seconds` is the duration without grading.
     """
 
     question: Question

@@ -19,8 +19,8 @@ from sql_agent.errors import TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_columns import ColumnMapping, language
 from sql_agent.reward import FULL_REWARD
+from sql_agent.runs.checkpoints import last_checkpoint
 from sql_agent.runs.console import Ui
-from sql_agent.runs.find_checkpoints import last_checkpoint
 from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_folder import UNTRAINED, LargestGain, largest_gain, settings_of_run
 from sql_agent.schemas import Question, RolloutRecord

@@ -15,7 +15,7 @@ from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.evaluation.tables import markdown_table
 from sql_agent.runs.charts import result_table, stages
-from sql_agent.runs.find_checkpoints import checkpoints_by_step, verify_checkpoint
+from sql_agent.runs.checkpoints import checkpoints_by_step, verify_checkpoint
 from sql_agent.runs.pages import render_template
 from sql_agent.runs.run_folder import (
     PROMPT,

@@ -17,8 +17,8 @@ from sql_agent.config.endpoints import EndpointSettings, ModelEndpoint
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError, DataError, ModelError
+from sql_agent.runs.checkpoints import checkpoints_by_step, last_checkpoint, step_of_verl, verl_checkpoints
 from sql_agent.runs.console import Ui
-from sql_agent.runs.find_checkpoints import checkpoints_by_step, last_checkpoint, step_of_verl, verl_checkpoints
 from sql_agent.runs.run_folder import is_run, read_config, settings_of_run
 from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import default_settings

@@ -19,12 +19,13 @@ from sql_agent.errors import DataError, GpuMemoryError, SqlAgentError, TrainingE
 from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.runs.charts import result_table, stages
+from sql_agent.runs.checkpoints import last_checkpoint, last_saved_step
 from sql_agent.runs.console import Ui, print_table
-from sql_agent.runs.find_checkpoints import how_to_go_on, last_checkpoint, last_saved_step
 from sql_agent.runs.report import write_report
+from sql_agent.runs.resume import check_inputs, how_to_go_on, question_digest
 from sql_agent.runs.rollout_view import show_rollout, show_span
 from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION, recorded_session, run_lines
-from sql_agent.runs.run_log import RunLog, check_inputs, question_digest
+from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers import Trackers
 from sql_agent.system.files import timestamped_folder
 from sql_agent.system.process import INTERRUPTED, repeat_command, slow_imports

@@ -24,7 +24,7 @@ from sql_agent.reward import Judge
 from sql_agent.reward.factory import judge_from_settings, judge_name
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
-from sql_agent.runs.run_log import settings_to_resume
+from sql_agent.runs.resume import settings_to_resume
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import DESCRIBED, Task, default_settings, given_source, load_task
 from sql_agent.training import local

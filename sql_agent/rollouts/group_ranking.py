@@ -1,4 +1,4 @@
-"""Rank the rollouts of a group with one call of the judge, when all of them have ended."""
+"""Rank the rollouts of a group with one call of the judge, once all rollouts of the group have ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sql_agent.schemas import Drop, DropCause, RewardParts, RolloutRecord, Usage
 
 
 async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> list[FinishedRollout]:
-    """Return the rollouts of one group, in order, with rewards (0.0–1.1) from the ranking by `judge`.
+    """Return the `rollouts` of one group, in order, with rewards (0.0–1.1) from the ranking by `judge`.
 
-    Dropped rollouts are returned unchanged. When the judge fails, all rollouts of the group are dropped with the
-    judge's error as the reason, because rewards of a partial ranking are not comparable.
+    A rollout that was dropped before is returned unchanged. If the judge fails, all rollouts of the group are dropped
+    with the judge's error as the reason, because rewards of a partial ranking cannot be compared.
     """
     kept = [r for r in rollouts if r.dropped is None]
     records = [r.record for r in kept if r.record is not None]
@@ -46,7 +46,7 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
 
 @dataclass
 class _Group:
-    """The number of members left in a group, and the rollouts (by id) that wait for the next ranking."""
+    """The number of members that have not left a group, and {rollout id: rollout} of those that wait for a ranking."""
 
     members: int
     waiting: dict[str, tuple[FinishedRollout, asyncio.Future[FinishedRollout]]] = field(default_factory=dict)
@@ -55,8 +55,8 @@ class _Group:
 class GroupBarrier:
     """Collects the ended rollouts of each group, and ranks a group when every member has added a rollout.
 
-    A group starts with `size` members. A member adds a rollout, adds another one if the ranking failed, and leaves the
-    group at the end.
+    A group starts with `size` members, which are requests for a rollout. A member adds its rollout, adds a new rollout
+    if the ranking failed, and leaves the group at the end.
     """
 
     def __init__(self, judge: GroupJudge, size: int) -> None:
@@ -66,9 +66,9 @@ class GroupBarrier:
         self._rankings: set[asyncio.Task[None]] = set()
 
     async def add(self, rollout: FinishedRollout) -> FinishedRollout:
-        """Wait until the rollout's group is complete, and return `rollout` with the reward from the ranking.
+        """Wait until the group of `rollout` is ranked, and return `rollout` with its reward from the ranking.
 
-        Raises what `rank_group` raises, for each member of the group.
+        Raises any error of `rank_group`, in every member of the group.
         """
         group = self._groups.setdefault(rollout.group, _Group(self._size))
         ranked: asyncio.Future[FinishedRollout] = asyncio.get_running_loop().create_future()
@@ -77,7 +77,7 @@ class GroupBarrier:
         try:
             return await ranked
         finally:
-            group.waiting.pop(rollout.rollout_id, None)  # still present if this request was cancelled
+            group.waiting.pop(rollout.rollout_id, None)  # present if this request was cancelled
 
     def leave(self, name: str) -> None:
         """Remove one member from the group `name`, so that the other members do not wait for its rollout."""

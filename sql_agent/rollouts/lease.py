@@ -1,4 +1,4 @@
-"""A lease that lets one algorithm at a time use a store: a row that the algorithm renews and runners read."""
+"""The lease that lets one algorithm at a time use a store: a row that the algorithm renews and runners read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from pydantic import BaseModel
 from sql_agent.rollouts.store import STORE_ERRORS
 
 BEAT_S = 0.75  # seconds between two renewals of the lease
-LEASE_ROW = "sql-agent-algorithm"  # a worker id, because stores record the time of each worker's heartbeat
+LEASE_ROW = (
+    "sql-agent-algorithm"  # the lease is the row of a worker, because stores record when a worker's row was updated
+)
 _EXPIRY_BEATS = 3  # missed renewals after which another algorithm may take the lease
 _RELEASE_S = 2.0  # time limit of the request that releases the lease
 
@@ -21,10 +23,10 @@ End = Literal["finished", "failed", "was interrupted"]
 
 
 class Lease(BaseModel, frozen=True):
-    """The row of the lease: which algorithm uses the store.
+    """The content of the lease's row: which algorithm uses the store.
 
-    `session` is a new id for each start of the algorithm, `run` the run's name. `resources_id` is the store's id of the
-    run's settings, None until the policy answers. `end` is how the algorithm ended, None while it runs.
+    `session` is a new id for each start of the algorithm, `run` is the run's name. `resources_id` is the store's id of
+    the run's settings (None: the policy does not answer yet). `end` is how the algorithm ended (None: it runs).
     """
 
     session: str
@@ -36,7 +38,8 @@ class Lease(BaseModel, frozen=True):
 class LeaseHolder:
     """Acquires, renews and releases the lease of `store` for one algorithm.
 
-    `on_loss` is called with the name of the run that took over the lease, for example while this process was suspended.
+    If another algorithm takes over the lease, for example while this process is suspended, `on_loss` is called with the
+    name of that algorithm's run.
     """
 
     def __init__(
@@ -48,11 +51,11 @@ class LeaseHolder:
         self._task: asyncio.Task[None] | None = None
 
     async def acquire(self) -> str | None:
-        """Acquire the lease and return None, or return the name of the run whose algorithm has the lease.
+        """Acquire the lease and return None; if another algorithm has the lease, return the name of its run.
 
         agent-lightning's stores have no compare-and-set. So an algorithm that finds the lease free writes its own row
-        and reads the row BEAT_S seconds later: of several algorithms that start together, the last writer wins.
-        Raises one of STORE_ERRORS when the store does not answer.
+        and reads the row BEAT_S seconds later: of several algorithms that start together, the last writer wins. Raises
+        one of STORE_ERRORS when the store does not answer.
         """
         found = await read_lease(self._store)
         if found is not None and found[0].end is None:
@@ -74,7 +77,7 @@ class LeaseHolder:
         await self._write()
 
     async def release(self, end: End) -> None:
-        """Write how the algorithm ended, unless another algorithm has taken over the lease."""
+        """Write `end` into the lease, unless another algorithm has taken it over."""
         if self._task is None:
             return
         has_lost = self._task.done()

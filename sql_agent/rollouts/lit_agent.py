@@ -1,4 +1,4 @@
-"""Run the SQL agent as an agent of agent-lightning: each rollout returns its record and reward as a span."""
+"""The agent as a LitAgent of agent-lightning: run one rollout, and return its record and reward as a span."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _ROLLOUT = re.compile(r".*/rollout/([^/]+)/attempt/")  # the rollout id in a pat
 
 
 @dataclass(frozen=True)
-class _Kit:
-    """The objects that all rollouts of a run share in a runner process."""
+class _RunContext:
+    """What all rollouts of a run share in a runner process."""
 
     settings: Settings
     task: Task
@@ -44,48 +44,48 @@ class _Kit:
 
 
 class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
-    """Runs the agent on one question per rollout, with the run's settings and policy address from the store.
+    """Runs the agent on one question per rollout, with the settings of the run and of this host (`own`).
 
-    `settings_here` merges `own`, the settings of this host, with the run's. `on_record` is called with the mode
-    ("train" or "val") and the record of each rollout. A rollout returns one span, with its `RolloutRecord` and reward.
-    A dropped rollout has no reward (not 0), and its record has the reason.
+    `on_record` is called with the mode ("train" or "val") and the record of each rollout. A rollout returns one span
+    with its `RolloutRecord` and reward. A dropped rollout has no reward (not 0), and its record has the reason.
     """
 
     def __init__(self, own: Settings, on_record: Callable[[str, RolloutRecord], None] | None = None) -> None:
         super().__init__()
         self._own = own
         self._on_record = on_record
-        self._kits: dict[str, _Kit] = {}  # by the text of the settings from the store
+        self._contexts: dict[str, _RunContext] = {}  # by the JSON of the run's settings
         self._numbers = CallNumbers()
         self._http: DefaultAsyncHttpxClient | None = None
-        # For functions that would block the event loop for seconds. One thread, so that each kit is made once.
+        # For functions that would block the event loop for seconds. One thread, so that each context is opened once.
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="opener")
 
     async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
-        """Run a training rollout and return its spans; `task` is a Question as a dict, `resources` name the proxy."""
-        kit = await self._kit(resources)
-        return await self._rollout(task, kit, _endpoint(resources, rollout, kit.settings.agent.temperature), rollout)
+        """Run a training rollout; `task` is a Question as a dict, `resources` are those of `route_resources`."""
+        context = await self._context(resources)
+        return await self._rollout(task, context, resources, rollout, context.settings.agent.temperature)
 
     async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
-        """Run a validation rollout, at the validation temperature, and return its spans."""
-        kit = await self._kit(resources)
-        return await self._rollout(
-            task, kit, _endpoint(resources, rollout, kit.settings.agent.val_temperature), rollout
-        )
+        context = await self._context(resources)
+        return await self._rollout(task, context, resources, rollout, context.settings.agent.val_temperature)
 
-    async def _rollout(self, task: dict[str, Any], kit: _Kit, endpoint: ModelEndpoint, rollout: Any) -> list[Any]:
+    async def _rollout(
+        self, task: dict[str, Any], context: _RunContext, resources: Any, rollout: Any, temperature: float
+    ) -> list[Any]:
+        endpoint = _endpoint(resources, rollout, temperature)
         question = Question.model_validate(task)
         if self._http is None:
-            # Direct, because the run's LLM proxy is not behind http_proxy.
+            # Without http_proxy, because the run's LLM proxy is in the same network.
             self._http = shared_client(direct=True, on_request=self._numbers)
         try:
             # Without memory all later rollouts would fail too. The supervisor replaces a process that ends.
             with ends_without_memory():
-                async with self._opened(kit, question.database) as database:
+                async with self._opened(context, question.database) as database:
+                    settings, judge = context.settings, context.judge
                     record = await run_rollout(
-                        question, kit.task, endpoint, database, kit.judge, kit.settings, http_client=self._http
+                        question, context.task, endpoint, database, judge, settings, http_client=self._http
                     )
-        except DatabaseFileError as error:  # the file could not be opened; errors of queries are in the record
+        except DatabaseFileError as error:  # not an error of a query, which would be in the record
             record = unopened(question, error)
         finally:
             calls = self._numbers.pop(rollout.rollout_id)
@@ -95,31 +95,31 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         return [record_span(record, rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=calls + 1)]
 
     @asynccontextmanager
-    async def _opened(self, kit: _Kit, name: str | None) -> AsyncIterator[Database]:
-        """Yield the database `name`; a thread opens and closes the database, because opening starts processes."""
-        opening = kit.databases.of(name)
+    async def _opened(self, context: _RunContext, name: str | None) -> AsyncIterator[Database]:
+        """Yield the database `name`, which a thread opens and closes, because opening starts processes."""
+        opening = context.databases.of(name)
         database = await self._in_thread(opening.__enter__)
         try:
             yield database
         finally:
             await self._in_thread(partial(opening.__exit__, None, None, None))
 
-    async def _kit(self, resources: Mapping[str, Any]) -> _Kit:
-        """Return the kit for the settings in `resources`.
+    async def _context(self, resources: Mapping[str, Any]) -> _RunContext:
+        """Return the task, databases and judge for the settings in `resources`; they are created once and reused.
 
-        Kits are made in the runner process, because a SQLite connection must not be used after a fork.
+        They are created in the runner process, because a SQLite connection must not be used after a fork.
         """
         text = text_of(resources)
-        if text not in self._kits:
+        if text not in self._contexts:
             with ends_without_memory():
-                await self._in_thread(partial(self._make_kit, text))
-        return self._kits[text]
+                await self._in_thread(partial(self._open_context, text))
+        return self._contexts[text]
 
-    def _make_kit(self, text: str) -> None:
-        if text not in self._kits:
+    def _open_context(self, text: str) -> None:
+        if text not in self._contexts:
             _, settings = settings_here(text, self._own)
             task = load_task(settings.task)
-            self._kits[text] = _Kit(settings, task, task.databases(settings), task.judge(settings))
+            self._contexts[text] = _RunContext(settings, task, task.databases(settings), task.judge(settings))
 
     async def _in_thread(self, function: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._opener, function)
@@ -136,21 +136,20 @@ def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float) ->
 
 
 class CallNumbers:
-    """Request hook of an HTTP client that numbers each rollout's calls of the LLM proxy, from 1.
+    """Request hook of an HTTP client that numbers the model calls of each rollout, from 1.
 
-    The number becomes the sequence id of the call's span. Without a number the proxy would request a sequence id from
-    the store, whose single thread is the bottleneck.
+    The number becomes the sequence id of the call's span. Without a number, the LLM proxy would request a sequence id
+    from the store, whose single thread is the bottleneck.
     """
 
     def __init__(self) -> None:
-        self._made: Counter[str] = Counter()  # calls made, by rollout id
+        self._calls: Counter[str] = Counter()  # {rollout id: number of calls}
 
     async def __call__(self, request: httpx2.Request) -> None:
-        """Add the number as a header, if `request` belongs to a rollout."""
         if match := _ROLLOUT.match(request.url.path):
-            self._made[match[1]] += 1
-            request.headers[SEQUENCE_HEADER] = str(self._made[match[1]])
+            self._calls[match[1]] += 1
+            request.headers[SEQUENCE_HEADER] = str(self._calls[match[1]])
 
     def pop(self, rollout_id: str) -> int:
-        """Return how many calls an ended rollout made, and delete its counter."""
-        return self._made.pop(rollout_id, 0)
+        """Return the number of calls of an ended rollout, and delete its counter."""
+        return self._calls.pop(rollout_id, 0)

@@ -1,32 +1,70 @@
-"""Serve agent-lightning's LLM proxy on 127.0.0.1."""
+"""The LLM proxy between agents and policy: serve it, forward model calls, and write their token ids to the store."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import agentlightning as agl
+import aiohttp
+from agentlightning.llm_proxy import get_active_llm_proxy
 from agentlightning.utils.server_launcher import PythonServerLauncherArgs
+from litellm.integrations.custom_logger import CustomLogger
+from pydantic_core import from_json, to_json
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sql_agent.rollouts.proxy_calls import PolicyCalls, RolloutPath, ServedModel, TokenIdRecorder
+from sql_agent.agent.workflows import ROLE_HEADER
+from sql_agent.config.endpoints import NO_API_KEY, plain_schema
 from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.spans import PREFIX, ROLE_ATTRIBUTE, SEQUENCE_HEADER, SpanExporter, make_span
 from sql_agent.rollouts.store import StoreClient
-from sql_agent.system.servers import uvicorn_server
+from sql_agent.system.resources import ends_without_memory
+from sql_agent.system.servers import bearer, uvicorn_server
 
-HEALTH = "/health/liveliness"  # litellm's other health endpoints call the model
+_HEALTH = "/health/liveliness"  # litellm's other health endpoints call the model
+_CALL = "raw_gen_ai_request"
+# Keys of a model server's reply that the agent does not get: they are most of the bytes, and only spans need them.
+_FOR_SPANS = ("prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions", "response_forced")
+_KEPT = ("id", *_FOR_SPANS)
+_CHOICES = "choices"  # the key in which vLLM itself returns the response ids
+_PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
+_PATHS = ("/v1/chat/completions", "/chat/completions")
+_CONNECT_S = 10.0
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model behind the proxy: callers name it `name`, its server at `base_url` (ending in /v1) names it `model`.
+
+    `has_token_ids` is whether the server can return token ids.
+    """
+
+    name: str
+    base_url: str
+    model: str = "policy"
+    api_key: str = field(default=NO_API_KEY, repr=False)
+    has_token_ids: bool = True
 
 
 class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
     """LLM proxy at 127.0.0.1:`port` that forwards calls to `models` and writes a span of each call to `store`.
 
-    Spans have token ids if all model servers return them. Requests need the bearer `token`, if there is one. A process
-    can have only one proxy, because litellm's proxy is a global variable.
+    Spans have token ids if the servers of all models return token ids. Requests need the bearer `token`, unless None.
+    A process can have only one proxy, because litellm's proxy is a global variable.
     """
 
     def __init__(
@@ -40,7 +78,7 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
                 host="127.0.0.1",  # agent-lightning's default is every interface
                 access_host="127.0.0.1",
                 port=port,
-                healthcheck_url=HEALTH,
+                healthcheck_url=_HEALTH,
             ),
             middlewares=[RolloutPath],
             callbacks=[*(["return_token_ids"] if with_token_ids else []), TokenIdRecorder],
@@ -50,10 +88,9 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
         self.policy_calls = PolicyCalls(models) if with_token_ids else None
 
     async def serve(self, sock: socket.socket) -> None:
-        """Answer requests at the listening socket `sock` until SIGTERM."""
         async with self._serve_context():
             app = self.server_launcher.app
-            server = uvicorn_server(app, self._token, open_paths={HEALTH}, lifespan="auto", log_level="info")
+            server = uvicorn_server(app, self._token, open_paths={_HEALTH}, lifespan="auto", log_level="info")
             # Not serve(), because serve() also handles SIGINT, which only the parent process handles.
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, server, "should_exit", True)
             try:
@@ -63,13 +100,20 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
                     await self.policy_calls.close()
 
 
+async def check_health(address: str, timeout_s: float) -> None:
+    """Raise ClientError, OSError or TimeoutError unless the proxy at the URL `address` answers in time."""
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{address}{_HEALTH}") as response:
+        response.raise_for_status()
+
+
 def serve_proxy(
     sock: socket.socket, store: StoreAddress, models: Sequence[ServedModel], log_file: Path, token: str
 ) -> None:
-    """Run an LLM proxy for `models` at the listening socket `sock`, as the job of this process.
+    """Run an LLM proxy for `models` at the listening socket `sock` until SIGTERM, then exit with code 1.
 
-    Spans are written to `store`, stdout and stderr to `log_file`. Requests need the bearer `token`. The exit code is 1
-    even after SIGTERM, so that the supervisor starts another proxy for the calls that wait at the open socket.
+    Spans are written to `store`, stdout and stderr to `log_file`. Requests need the bearer `token`. The exit code makes
+    the supervisor start another proxy for the calls that wait at the open socket.
     """
     with log_file.open("a", encoding="utf-8") as sink:
         os.dup2(sink.fileno(), 1)
@@ -81,9 +125,9 @@ def serve_proxy(
 
 
 def _model_entry(model: ServedModel, index: int) -> dict[str, Any]:
-    """Return litellm's configuration of `model`, with the API key in an environment variable.
+    """Return litellm's configuration of `model`, in which the API key is the name of an environment variable.
 
-    agent-lightning writes the configuration to a temporary file, which remains when the proxy is killed.
+    agent-lightning writes the configuration to a temporary file, which remains on the disk when the proxy is killed.
     """
     variable = f"SQL_AGENT_PROXY_KEY_{index}"
     os.environ[variable] = model.api_key
@@ -94,3 +138,172 @@ def _model_entry(model: ServedModel, index: int) -> dict[str, Any]:
         "api_key": f"os.environ/{variable}",
     }
     return {"model_name": model.name, "litellm_params": parameters}
+
+
+class RolloutPath:
+    """ASGI middleware that moves the ids of rollout and attempt from the path of a call into headers.
+
+    A call without a sequence id gets a new sequence id from the store. Chat completions are answered by the
+    `policy_calls` of the proxy instead of litellm, if the proxy has them. This replaces two middlewares of
+    agent-lightning, whose queues and asyncio tasks took a third of a call's time.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._exporter = SpanExporter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with ends_without_memory():  # the supervisor replaces the proxy
+            await self._call(scope, receive, send)
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if match is not None:
+            rollout_id, attempt_id, path = match[1], match[2], match[3] or "/"
+            given = Headers(scope=scope).get(SEQUENCE_HEADER)
+            number = int(given) if given else await _store().get_next_span_sequence_id(rollout_id, attempt_id)
+            policy: PolicyCalls | None = get_active_llm_proxy().policy_calls
+            if policy is not None and path in _PATHS:
+                await self._forward(policy, scope, receive, send, _Call(rollout_id, attempt_id, number))
+                return
+            named = {"x-rollout-id": rollout_id, "x-attempt-id": attempt_id, SEQUENCE_HEADER: str(number)}
+            headers = [*scope["headers"], *((key.encode(), value.encode()) for key, value in named.items())]
+            scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
+        await self._app(scope, receive, send)
+
+    async def _forward(self, policy: PolicyCalls, scope: Scope, receive: Receive, send: Send, call: _Call) -> None:
+        started = time.time()
+        request = Request(scope, receive)
+        answer = await policy.answer(await request.body())
+        attributes = {} if answer.reply is None else _attributes(answer.reply, request.headers.get(ROLE_HEADER))
+        call.send(self._exporter, attributes, started, time.time())
+        await Response(answer.body, answer.status, media_type="application/json")(scope, receive, send)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The ids of a model call; `number` counts the calls of a rollout from 1, and is the sequence id of the span."""
+
+    rollout_id: str
+    attempt_id: str
+    number: int
+
+    def send(self, exporter: SpanExporter, attributes: dict[str, str], start: float, end: float) -> None:
+        """Queue the call's span, from `start` to `end` (Unix time), for the store; a failed call has no `attributes`.
+
+        A failed call needs a span too, because a gap in the sequence ids counts as a lost span.
+        """
+        span = make_span(
+            _CALL,
+            attributes,
+            rollout_id=self.rollout_id,
+            attempt_id=self.attempt_id,
+            sequence_id=self.number,
+            seconds=(start, end),
+        )
+        store = _store()
+        exporter.send(store.otlp_traces_endpoint(), [span], token=store.token)
+
+
+class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
+    """Callback of litellm that writes one span for each call, with the agent's role and the token ids.
+
+    agent-lightning's own callback takes longer than the call itself: it writes about six spans per call, each with the
+    whole conversation, and posts them one call at a time from the event loop that answers calls.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._exporter = SpanExporter()
+
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
+        headers = kwargs["litellm_params"]["proxy_server_request"]["headers"]
+        attributes = _attributes(json.loads(kwargs["original_response"]), headers.get(ROLE_HEADER))
+        self._send(headers, attributes, start_time.timestamp(), end_time.timestamp())
+
+    async def async_post_call_failure_hook(
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: Any,
+        traceback_str: str | None = None,
+    ) -> None:
+        now = datetime.now().timestamp()
+        self._send(request_data["proxy_server_request"]["headers"], {}, now, now)
+
+    def _send(self, headers: Mapping[str, str], attributes: dict[str, str], start: float, end: float) -> None:
+        if "x-rollout-id" not in headers:
+            return  # not a call of a rollout
+        call = _Call(headers["x-rollout-id"], headers["x-attempt-id"], int(headers[SEQUENCE_HEADER]))
+        call.send(self._exporter, attributes, start, end)
+
+
+def _store() -> Any:
+    return get_active_llm_proxy().get_store()
+
+
+def _attributes(reply: Mapping[str, Any], role: str | None) -> dict[str, str]:
+    """Return the attributes of a call's span: the token ids in the model server's `reply`, and the agent's `role`."""
+    kept = [name for name in _KEPT if name in reply]
+    if "response_token_ids" not in reply and _CHOICES in reply:
+        kept.append(_CHOICES)
+    attributes = {PREFIX + name: _text(reply[name]) for name in kept}
+    return attributes if role is None else attributes | {ROLE_ATTRIBUTE: role}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The HTTP `status` and `body` for the caller, and the full reply of the model server (None: the call failed)."""
+
+    status: int
+    body: bytes
+    reply: Mapping[str, Any] | None
+
+
+class PolicyCalls:
+    """Forwards calls to the servers of `models` without litellm, which takes ten times the processor time."""
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        self._models = {model.name: model for model in models}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def answer(self, body: bytes) -> Answer:
+        """Forward the JSON call `body` to the server of its model. Status 400: malformed call; 502: no answer."""
+        try:
+            call = from_json(body)
+            model = self._models[call["model"]]
+        except (ValueError, KeyError, TypeError) as error:
+            return _failed(400, f"not a call of a known model ({', '.join(self._models)}): {error!r}")
+        call |= {"model": model.model, "return_token_ids": True}
+        if "tools" in call:
+            call["tools"] = plain_schema(call["tools"])
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+                headers={"Content-Type": "application/json"},
+            )
+        url, key = f"{model.base_url}/chat/completions", bearer(model.api_key)
+        try:
+            async with self._session.post(url, data=to_json(call), headers=key) as response:
+                status, content = response.status, await response.read()
+            reply = from_json(content) if status == 200 else None
+        except Exception as error:  # any error: aiohttp does not wrap uvloop's RuntimeError
+            return _failed(502, f"the policy at {model.base_url} did not answer: {type(error).__name__}: {error}")
+        if reply is None:
+            return Answer(status, content, None)
+        return Answer(status, to_json({key: reply[key] for key in reply if key not in _FOR_SPANS}), reply)
+
+
+def _failed(status: int, message: str) -> Answer:
+    return Answer(status, to_json({"error": {"message": message, "type": "policy", "code": status}}), None)

@@ -17,7 +17,7 @@ _SAME = 1e-6  # rewards that differ by less are equal
 
 
 def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
-    """Count the rollouts at each stage from enqueued to kept, and the failures of the judge."""
+    """Return how many rollouts reached each stage, from enqueued to kept, and how many the judge failed to grade."""
     kept = [r for r in rollouts if r.dropped is None]
     return {
         "rollouts/enqueued": enqueued,
@@ -31,14 +31,13 @@ def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, f
 
 
 def count_judge_failures(rollouts: Iterable[FinishedRollout]) -> int:
-    """Count the rollouts that were dropped because the judge gave no score."""
     return sum(r.dropped is not None and r.dropped.cause is DropCause.JUDGE for r in rollouts)
 
 
 def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Return means over the kept rollouts: the reward (0.0–1.1), its parts, and metrics of the agent's behaviour.
+    """Return means over the kept rollouts of the reward (0.0–1.1), of its parts, and of the agent's behaviour.
 
-    The result is empty if no rollout was kept.
+    The dict is empty if no rollout was kept.
     """
     records = kept_records(rollouts)
     if not records:
@@ -73,10 +72,10 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Return the mean of -ln p over the sampled tokens of the kept rollouts, in nats, as `policy/entropy`.
+    """Return `policy/entropy`: the mean of -ln p over the sampled tokens of the kept rollouts, in nats.
 
-    This estimates the entropy of the policy's next token at the sampling temperature, because E[-ln p] is the entropy.
-    The result is empty if the policy's server sends no log-probabilities.
+    The mean estimates the entropy of the policy's next token at the sampling temperature, which is E[-ln p]. The dict
+    is empty if the policy's server sends no log-probabilities.
     """
     logprobs = [
         logprob
@@ -89,17 +88,17 @@ def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def calls_by_role(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Return the mean number of model calls per rollout for each role of a workflow, as `role/NAME`."""
+    """Return `role/NAME` for each role of a workflow: the mean number of the role's model calls per rollout."""
     calls = Counter(reply.role for record in records for reply in record.replies if reply.role)
     return {f"role/{role}": count / len(records) for role, count in sorted(calls.items())}
 
 
 def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Return `tool_calls`, `empty_results` and `recovered`: how well the agent searched.
+    """Return how well the agent searched.
 
     `tool_calls` is the mean number of queries per rollout. `empty_results` is the share of successful queries that
-    returned no row. `recovered` is the share of rollouts with an empty result in which a later query returned rows.
-    A metric without any case is left out.
+    returned no row. `recovered` is, among rollouts with an empty result, the share in which a later query returned
+    rows. A share of nothing is left out.
     """
     ran = [call for record in records for call in record.calls if call.answer.status == "ok"]
     recovered = [has_recovered(record) for record in records if any(map(found_nothing, record.calls))]
@@ -112,21 +111,17 @@ def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
 
 
 def found_nothing(call: QueryCall) -> bool:
-    """Return whether a query succeeded and returned no row."""
     return call.answer.status == "ok" and call.answer.count == 0
 
 
 def has_recovered(record: RolloutRecord) -> bool:
-    """Return whether a query returned rows after the first empty result, which `record` must have."""
+    """Return whether a query returned rows after the first empty result; `record` must have an empty result."""
     first = next(place for place, call in enumerate(record.calls) if found_nothing(call))
     return any(map(returned_rows, record.calls[first:]))
 
 
 def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
-    """Return the share of accurate answers and the metrics of `searching` for each kind of question, as `NAME/KIND`.
-
-    Questions without a kind are not counted.
-    """
+    """Return the share of accurate answers and the metrics of `searching` as `NAME/KIND`, by kind of question."""
     kinds: dict[str, list[RolloutRecord]] = defaultdict(list)
     for record in records:
         if record.question.task_type and record.reward:
@@ -139,14 +134,14 @@ def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
 
 
 def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> dict[str, float]:
-    """Return the shares of refusals: answers that are a sentence of `words` for "the database has no answer".
+    """Return shares of refusals: of answers that are one of the refusing sentences in `words`.
 
     `agent/refused` is the share among all answers, `refused_answerable` among answers to questions that the database
-    answers, `right_refusals` among answers whose reference is a refusal. A share without any case is left out.
-    Languages without such a sentence are not counted.
+    answers, `right_refusals` among answers whose reference is a refusal. A share of nothing is left out, and so are
+    languages for which `words` has no refusing sentence.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
-    refused: dict[bool, list[bool]] = {False: [], True: []}  # key: whether the reference is a refusal
+    refused: dict[bool, list[bool]] = {False: [], True: []}  # the key is whether the reference is a refusal
     for record in records:
         if reader := readers.get(record.question.lang):
             refused[reader.is_refusal(record.question.answer)].append(reader.is_refusal(record.answer))
@@ -159,7 +154,7 @@ def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> d
 
 
 def is_accurate(record: RolloutRecord) -> bool:
-    """Return whether the judge's score of the answer, before any ranking, is at least ACCURATE."""
+    """Return whether the judge's score of the answer is at least ACCURATE, before a ranking changes the score."""
     return record.reward is not None and record.reward.of_the_answer >= ACCURATE
 
 
@@ -180,9 +175,9 @@ def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str,
 
 
 def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Return the share of groups whose rewards differ; GRPO learns only from these groups.
+    """Return `groups/informative`: the share of groups whose rewards differ, from which alone GRPO learns.
 
-    Groups with fewer than two kept rollouts are not counted. The result is empty if no group is counted.
+    Groups with fewer than two kept rollouts are not counted. The dict is empty if no group is counted.
     """
     compared = [group.values() for group in rewards_by_group(rollouts).values() if len(group) > 1]
     if not compared:
@@ -191,17 +186,11 @@ def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def differ(rewards: Collection[float]) -> bool:
-    """Return whether the rewards of a group differ by more than rounding."""
     return len(rewards) > 1 and max(rewards) - min(rewards) > _SAME
 
 
-def summary(
-    rollouts: Sequence[FinishedRollout],
-    *,
-    enqueued: int,
-    task: Task,
-) -> dict[str, float]:
-    """Return all metrics that each training step and each validation reports, those of `task` included."""
+def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int, task: Task) -> dict[str, float]:
+    """Return all metrics of a training step or a validation, those of `task` included."""
     records = kept_records(rollouts)
     return {
         **funnel(rollouts, enqueued=enqueued),
@@ -215,12 +204,11 @@ def summary(
 
 
 def kept_records(rollouts: Iterable[FinishedRollout]) -> list[RolloutRecord]:
-    """Return the records of the rollouts that were kept and rewarded."""
     return [r.record for r in rollouts if r.dropped is None and r.record and r.record.reward]
 
 
 def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Sum the judge's requests, tokens and cost, also on dropped rollouts; empty for a judge without an endpoint."""
+    """Return the judge's requests, tokens and cost, dropped rollouts included; empty if no request was made."""
     usage = sum((r.record.judge_usage for r in rollouts if r.record), Usage())
     if not usage.requests and not usage.cache_hits:
         return {}
@@ -234,6 +222,6 @@ def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:
-    """Return the reasons why rollouts were dropped with their counts, most frequent first, as one line."""
+    """Return the causes of dropped rollouts with their counts as one line, the most frequent first."""
     counts = Counter(str(rollout.dropped) for rollout in rollouts if rollout.dropped)
     return "; ".join(f"{count} × {reason}" for reason, count in counts.most_common()) or "none"

@@ -1,4 +1,4 @@
-"""Check before the first training step for faults that would show hours later, or never."""
+"""Check before the first training step that OpenTelemetry is usable and that a model call returns its token ids."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _OPENTELEMETRY_CAP = (1, 45)
 _CALL_TIMEOUT_S = 60.0
-_RETRIES = 2  # retries of the call, because its proxy may die and be replaced
+_RETRIES = 2  # of the call, because a proxy that dies is replaced
 
 
 def check_opentelemetry() -> None:
-    """Raise PreflightError for OpenTelemetry 1.45 or newer: agent-lightning loses all spans without an error."""
+    """Raise PreflightError for OpenTelemetry 1.45 or newer, with which agent-lightning loses all spans silently."""
     installed = version("opentelemetry-sdk")
     if tuple(int(part) for part in installed.split(".")[:2]) >= _OPENTELEMETRY_CAP:
         raise PreflightError(
@@ -31,10 +31,10 @@ def check_opentelemetry() -> None:
 async def check_triplet(
     store: agl.LightningStore, resource: agl.ProxyLLM, adapter: Any, *, deadline_s: float = 15.0
 ) -> agl.Triplet:
-    """Call the model once through the LLM proxy `resource`, and return the call's triplet from the store.
+    """Call the model once through the LLM proxy `resource`, and return the triplet of the call from `store`.
 
-    Spans must arrive within `deadline_s` seconds. Raises PreflightError when the model does not answer, or when the
-    triplet lacks the token ids of the prompt or of the response. The error names the part that failed.
+    Raises PreflightError when the model does not answer, or when no triplet with the token ids of prompt and response
+    arrives within `deadline_s` seconds.
     """
     rollout = await store.start_rollout(input={"preflight": True}, mode="test")
     url = resource.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
@@ -64,7 +64,7 @@ async def _call(url: str, model: str, api_key: str) -> None:
     except OpenAIError as error:
         raise PreflightError(
             f"the LLM proxy at {url} did not answer: {type(error).__name__}: {error}",
-            hint="run `python utils/check_install.py`; is the model server behind the proxy up?",
+            hint="check that the model server behind the proxy runs; run `python utils/check_install.py`",
         ) from error
 
 

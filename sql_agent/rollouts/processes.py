@@ -17,8 +17,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.lease import BEAT_S, LEASE_ROW
 from sql_agent.rollouts.lit_agent import SqlLitAgent
-from sql_agent.rollouts.llm_proxy import HEALTH, serve_proxy
-from sql_agent.rollouts.proxy_calls import ServedModel
+from sql_agent.rollouts.llm_proxy import ServedModel, check_health, serve_proxy
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.runner import ConcurrentRunner, worker_id
 from sql_agent.rollouts.store import QUEUED, STARTED, STORE_ERRORS, StoreClient, fail_rollouts
@@ -27,10 +26,10 @@ from sql_agent.schemas import RolloutRecord
 from sql_agent.system.servers import bind, new_token
 
 _PROXY_START_S = 120.0
-_SHOWN_CHARS = 100  # characters of a question in a line
-_BACKLOG = 2048  # connections that wait for a proxy, also while it is being replaced
-_FIRST_POLLS = 4  # polls after which a live runner has been seen
-_LATE_S = 1.0  # seconds until a store has handled a dead process's last request
+_SHOWN_CHARS = 100  # of a question in the line of its rollout
+_BACKLOG = 2048  # connections that wait for a proxy, which may be replaced meanwhile
+_FIRST_POLLS = 4  # polls that are enough to see a live runner
+_LATE_S = 1.0  # seconds in which a store handles the last request of a dead process
 _SILENT_BEATS = 5  # missed heartbeats after which a runner counts as dead
 
 
@@ -38,8 +37,8 @@ class RunProcesses:
     """Starts runner processes and up to `n_proxies` LLM proxies, and replaces dead processes, until `stop`.
 
     The constructor forks, so call it before torch is imported and before an event loop runs. The supervisor keeps the
-    proxies' sockets open, so calls wait while a proxy is replaced. The proxies listen at the address `host` of this
-    machine and require the bearer `proxy_token`. With `show_rollouts` each ended rollout is printed as one line. If
+    sockets of the proxies open, so calls wait while a proxy is replaced. The proxies listen at the address `host` of
+    this machine and require the bearer `proxy_token`. With `show_rollouts`, each ended rollout is printed as a line. If
     this process dies without `stop`, the supervisor calls `if_killed` with the cause, such as "was killed".
     """
 
@@ -70,18 +69,16 @@ class RunProcesses:
         self._supervisor.watch(on_end)
 
     def unwatch(self) -> None:
-        """Stop calling `on_end`."""
         self._supervisor.unwatch()
 
     def start_runners(self, store: StoreAddress) -> None:
-        """Start all runners, which run the rollouts queued in `store`."""
         for index in range(self._n_runners):
             self._supervisor.start(f"Runner {index}", "runner", store)
 
     async def start_proxies(
         self, store: StoreAddress, models: Sequence[ServedModel], log_files: Sequence[Path]
     ) -> list[str]:
-        """Start one proxy per log file, wait until all proxies answer, and return their URLs.
+        """Start a proxy for each log file, wait until all proxies answer, and return their URLs.
 
         Each proxy serves all `models` and writes its spans to `store`. Raises TrainingError when a proxy does not
         answer within two minutes.
@@ -93,25 +90,21 @@ class RunProcesses:
         return addresses
 
     def leave(self, how: str) -> None:
-        """Ask all processes to stop without waiting, and call `if_killed` with `how`, the way this process ends."""
+        """Ask all processes to stop, without waiting, and call `if_killed` with `how`, such as "was interrupted"."""
         self._supervisor.ask_to_stop()
         self._if_killed(how)
 
     def stop(self) -> None:
-        """Stop all processes and wait for their end."""
         self._supervisor.stop()
 
 
 def proxy_name(index: int) -> str:
-    """Return the name of proxy `index` in messages."""
     return f"LLM proxy {index}"
 
 
 async def _until_healthy(address: str, log_file: Path) -> None:
     try:
-        timeout = aiohttp.ClientTimeout(total=_PROXY_START_S)
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{address}{HEALTH}") as response:
-            response.raise_for_status()
+        await check_health(address, _PROXY_START_S)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise TrainingError(
             f"the LLM proxy at {address} did not start: {type(error).__name__}: {error}", hint=f"see {log_file}"
@@ -137,19 +130,18 @@ def _run_proxy(
 
 
 def _show_rollout(mode: str, record: RolloutRecord) -> None:
-    """Print a rollout as one line."""
     reward = f"reward {record.reward.total:.3f}" if record.reward else f"dropped: {record.dropped}"
     question = " ".join(record.question.question.split())
     line = f"{mode:5} {len(record.calls)} queries, {reward}, {record.seconds:.1f} s: {question[:_SHOWN_CHARS]}"
-    print(line, flush=True)  # one write, so that processes do not mix their lines
+    print(line, flush=True)  # one write, so that lines of different processes do not mix
 
 
 class Recovery:
-    """Handles each process that ends: prints a line with `say`, and fails the process's rollouts.
+    """Handles each process that ends: reports it with `say`, and fails the rollouts of the process.
 
-    `fail` is called with the error if a process cannot be replaced. `routes` maps resource ids of the store to names
-    of proxies, once rollouts are scheduled. When a proxy dies, `route_died` is called with its resource ids and the
-    reason.
+    If a process cannot be replaced, `fail` is called with the error. `routes` maps the store's resource ids to the
+    names of proxies, and is empty before rollouts are scheduled. When a proxy dies, `route_died` is called with its
+    resource ids and the reason.
     """
 
     def __init__(
@@ -163,7 +155,6 @@ class Recovery:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, ended: Ended) -> None:
-        """Report a process that ended, and fail its rollouts in a task of the running event loop."""
         if ended.finished:
             return
         if not ended.replaced:
@@ -181,7 +172,7 @@ class Recovery:
         task.add_done_callback(self._tasks.discard)
 
     async def watch_runners(self) -> None:
-        """Fail the rollouts of each runner whose heartbeats stop, until cancelled."""
+        """Fail the rollouts of each runner whose heartbeats stop; never returns."""
         runners, polls, waits = SilentRunners(self._store), 0, False
         while True:
             with suppress(*STORE_ERRORS):  # the scheduler reports a lost store
@@ -205,7 +196,7 @@ class Recovery:
             self._say(f"{said}; {_rerun(lost)}")
             await asyncio.sleep(_LATE_S)
             await fail_rollouts(self._store, reason, of=lambda _, by: by == worker)
-        except Exception as error:  # any error of the store: the time limit then ends the rollouts
+        except Exception as error:  # any error of the store; the time limit then ends the rollouts
             self._say(f"{said}, but its rollouts could not be looked up: {type(error).__name__}: {error}")
 
 
@@ -214,7 +205,7 @@ def _rerun(lost: int) -> str:
 
 
 class SilentRunners:
-    """Finds runners of `store` whose heartbeats have stopped; `alive` are the ids of runners with heartbeats."""
+    """Finds runners of `store` whose heartbeats have stopped; `alive` has the ids of the other runners."""
 
     def __init__(self, store: agl.LightningStore) -> None:
         self._store = store
@@ -223,7 +214,7 @@ class SilentRunners:
         self.alive: set[str] = set()
 
     async def poll(self) -> list[str]:
-        """Return the ids of the runners found silent in this poll; call this every BEAT_S seconds.
+        """Return the ids of the runners that have just become silent; call `poll` every BEAT_S seconds.
 
         A runner is silent after five polls without a new heartbeat. Polls are counted instead of seconds, because after
         a pause of the store all runners would seem silent.
@@ -247,7 +238,7 @@ class SilentRunners:
 
 
 async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
-    """Cancel the unfinished rollouts of an earlier algorithm, whose proxy is gone; return their number."""
+    """Cancel the unfinished rollouts of an earlier algorithm, whose proxies are gone, and return their number."""
     stale = await store.query_rollouts(status_in=[*QUEUED, *STARTED])
     for rollout in stale:
         await store.update_rollout(rollout.rollout_id, status="cancelled")

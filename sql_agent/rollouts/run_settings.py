@@ -16,9 +16,9 @@ from sql_agent.tasks.task import BUILT_IN, database_digest, load_task
 RESOURCE = "main_llm"
 _SETTINGS = "settings"
 
-# The sections that change a rollout: a runner's own values must be equal to the run's.
+# The settings that change a rollout: a value that a runner sets itself must be equal to the run's.
 _SECTIONS = ("lang", "task", "agent", "database", "judge", "spider")
-# Settings of a host: a runner's own value replaces the run's.
+# Settings that differ between hosts: a value that a runner sets itself replaces the run's.
 _HOST_KEYS = (
     "database.path",
     "judge.cache_dir",
@@ -35,8 +35,8 @@ _NEVER_SENT = {"agent.mcp_url": None, "agent.mcp_command": None}
 class SentSettings(BaseModel):
     """The settings that an algorithm sends to its runners.
 
-    `run` is the run's name and `judge` the identity of its judge. `database` is the SHA-256 of the run's database if
-    the database is one file, else None.
+    `run` is the run's name, `judge` the identity of its judge, and `database` the SHA-256 of its database (None: the
+    database is not one file).
     """
 
     run: str
@@ -46,7 +46,6 @@ class SentSettings(BaseModel):
 
 
 def sent_settings(settings: Settings, run: str) -> SentSettings:
-    """Return `settings`, without secrets, for the runners of the run named `run`."""
     task = load_task(settings.task)
     return SentSettings(
         run=run,
@@ -57,13 +56,13 @@ def sent_settings(settings: Settings, run: str) -> SentSettings:
 
 
 def route_resources(route: agl.ProxyLLM, sent: SentSettings) -> dict[str, Any]:
-    """Return the store's resources for rollouts through the LLM proxy `route`."""
-    # As a prompt template, because the store has no other kind of resource for text.
+    """Build the agent-lightning resources of rollouts that use the LLM proxy `route`: the proxy and the settings."""
+    # The settings are a prompt template, because the store has no other resource for text.
     return {RESOURCE: route, _SETTINGS: agl.PromptTemplate(template=sent.model_dump_json(), engine="f-string")}
 
 
 def text_of(resources: Mapping[str, Any]) -> str:
-    """Return the JSON of the SentSettings in `resources`. Raises ConfigError when there are no settings."""
+    """Return the JSON of the SentSettings in `resources`. Raises ConfigError if `resources` has no settings."""
     if _SETTINGS not in resources:
         raise ConfigError(
             "the algorithm sends no settings with its rollouts", hint="use one version of this program on all hosts"
@@ -73,10 +72,10 @@ def text_of(resources: Mapping[str, Any]) -> str:
 
 
 def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
-    """Return the run's settings from the JSON `text`, and their merge with this host's settings `own`.
+    """Return the run's settings from their JSON `text`, and the same settings merged with those of this host, `own`.
 
-    Raises ConfigError when `own` contradicts a setting that changes rollouts, or when the task is code that `own` does
-    not name.
+    Raises ConfigError if `own` has another value of a setting that changes rollouts, or if the run's task is code and
+    `own` does not name the same task.
     """
     sent = SentSettings.model_validate_json(text)
     _refuse_unnamed_code(sent, own)
@@ -90,7 +89,7 @@ def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
     if differing:
         raise ConfigError(
             f"this runner's settings differ from those of the run {sent.run}: {'; '.join(differing)}",
-            hint="leave them out here (also in the environment and .env), because a runner takes them from its run",
+            hint="remove these settings here (command line, environment, .env): a runner takes them from the run",
         )
     hosts = {key: value for key, value in given.items() if key in _HOST_KEYS}
     try:
@@ -105,22 +104,21 @@ def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
 
 
 def _refuse_unnamed_code(sent: SentSettings, own: Settings) -> None:
-    """Raise ConfigError unless the run's task is built in or `own` names the same task."""
     task = sent.settings["task"]
     if task not in BUILT_IN and task != own.task:
         raise ConfigError(
-            f"the run {sent.run} has the task {task}, whose code runs here only when this runner names it too",
-            hint=f"if you trust it, start this runner with task={task}",
+            f"the run {sent.run} has the task {task}, whose code runs here only if this runner names the task too",
+            hint=f"if you trust that code, start this runner with task={task}",
         )
 
 
 def check_same(sent: SentSettings, here: Settings) -> None:
-    """Raise ConfigError unless the settings `here` have the judge and the database of the run."""
+    """Raise ConfigError if the judge or the database of the settings `here` differs from that of the run."""
     task = load_task(here.task)
     judge = task.judge(here).identity
     if judge != sent.judge:
         raise ConfigError(
-            f"this runner's judge is another than that of the run {sent.run}: {judge}, there {sent.judge}",
+            f"this runner's judge differs from that of the run {sent.run}: {judge}, there {sent.judge}",
             hint="give this host the same TEACHER_ variables and judge.rubric",
         )
     database = database_digest(task, here)

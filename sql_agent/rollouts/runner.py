@@ -1,4 +1,4 @@
-"""Run many rollouts at once in the event loop of a runner process."""
+"""A runner that takes rollouts from the store and runs many of them at once in one event loop."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ from sql_agent.rollouts.store import STORE_ERRORS, StoreClient, fail_rollouts, i
 from sql_agent.system.messages import Outage
 from sql_agent.system.servers import bearer
 
-# Enough to fill a runner fast, and few enough to leave rollouts for other runners.
-_DEQUEUE_LIMIT = 4  # rollouts taken per request
-_DEQUEUE_PAUSE_S = 0.005  # between two requests while the queue has rollouts and this runner places for them
-_BUSY_PAUSE_S = 0.03  # while all places are taken, so that one request fills several
+_DEQUEUE_LIMIT = 4  # rollouts per request: enough to fill a runner fast, few enough to leave some for other runners
+_DEQUEUE_PAUSE_S = 0.005  # between two requests, while the queue has rollouts and this runner is not full
+_BUSY_PAUSE_S = 0.03  # while this runner is full, so that the next request takes several rollouts
 _POLL_S = 0.2  # while the queue is empty
-_REPEAT_S = 1.0  # until the end of a rollout is reported again
+_REPEAT_S = 1.0  # between two reports of the same end of a rollout
 _BEAT_TIMEOUT_S = 5.0
 
 logger = logging.getLogger(__name__)
@@ -43,12 +42,12 @@ _FAMILY = secrets.token_hex(3)
 
 
 def worker_id(pid: int) -> str:
-    """Return the worker id of the runner process `pid`, unique across hosts and containers."""
+    """Return the worker id of the runner process `pid`; the id is unique across hosts and containers."""
     return f"{socket.gethostname()}-{pid}-{_FAMILY}"
 
 
 class ConcurrentRunner:
-    """Runs up to `concurrency` rollouts of `store` at once with `agent`, until `run` is cancelled.
+    """Runs up to `concurrency` rollouts of `store` at once with `agent`.
 
     agent-lightning's own runner runs one rollout at a time. A rollout mostly waits for the model, so a process for each
     rollout would waste memory and start-up time.
@@ -61,12 +60,12 @@ class ConcurrentRunner:
         self._worker = worker_id(os.getpid())
         self._exporter = SpanExporter()
         self._in_hand: set[str] = set()  # ids of rollouts that run, or whose end is not yet reported
-        self._answer_lost = False  # the answer to the last request for rollouts, which may have given some
+        self._answer_lost = False  # of the last request for rollouts; it may have had rollouts
         self._resources: dict[str, Any] = {}  # by id; resources never change
         self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
 
     async def run(self) -> None:
-        """Run queued rollouts of the store until cancelled, which also cancels the running rollouts."""
+        """Run queued rollouts until cancelled; the running rollouts are then cancelled too."""
         heartbeat = Heartbeat(StoreAddress(self._store.server_address_root, self._store.token), self._worker)
         running: set[asyncio.Task[None]] = set()
         try:
@@ -87,7 +86,7 @@ class ConcurrentRunner:
             await self._exporter.close()
 
     async def _take(self, limit: int) -> Sequence[agl.AttemptedRollout]:
-        """Take queued rollouts; after a lost answer, first fail those that it gave, so that they are run again."""
+        """Take queued rollouts; first fail the rollouts in an answer that was lost, so that they are run again."""
         try:
             if self._answer_lost:
                 await fail_rollouts(
@@ -109,7 +108,7 @@ class ConcurrentRunner:
         return taken
 
     async def _run_rollout(self, rollout: agl.AttemptedRollout) -> None:
-        """Run the agent on one rollout, and report the end to the store, again and again while the store is away."""
+        """Run the agent on a rollout, and report the end to the store until the store has taken the report."""
         run = self._agent.training_rollout_async if rollout.mode == "train" else self._agent.validation_rollout_async
         spans: Sequence[ReadableSpan] = ()
         status = "failed"
@@ -126,21 +125,21 @@ class ConcurrentRunner:
         self._in_hand.discard(rollout.rollout_id)
 
     async def _is_reported(self, rollout: agl.AttemptedRollout, status: str, spans: Sequence[ReadableSpan]) -> bool:
-        """Store the end of a rollout; return False when the store is away, so that the report must be repeated."""
+        """Report the end of a rollout; return False if the store is down, so that the report must be repeated."""
         try:
             if spans:
                 endpoint = self._store.otlp_traces_endpoint()
                 try:
                     await self._exporter.send(endpoint, spans, token=self._store.token)
                 except TrainingError as error:
-                    # The store is away, so that the next request fails too, or it does not take these spans.
+                    # The store refuses these spans, or it is down and the next request fails too.
                     logger.info("the store did not take the spans of rollout %s: %s", rollout.rollout_id, error)
                     status = "failed"
             await self._store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status=status)
         except STORE_ERRORS as error:
             # Not a warning, because the store may stop before the runners.
             logger.info("the store did not take the end of rollout %s: %r", rollout.rollout_id, error)
-            # A store that refuses has lost the rollout, or its record: the rollout runs into its time-out.
+            # A store that refuses the report has lost the rollout, which therefore ends by its time limit.
             return is_refusal(error)
         return True
 
@@ -167,7 +166,6 @@ class Heartbeat:
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop sending heartbeats."""
         self._stopped.set()
 
     def _beat(self) -> None:
@@ -179,7 +177,7 @@ class Heartbeat:
 def end_without_descriptors() -> None:
     """Exit with the code EMFILE if no file descriptor is left, so that the supervisor replaces this process.
 
-    Without file descriptors, all later rollouts would be lost with a connection error.
+    Otherwise all later rollouts would be lost with a connection error.
     """
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))

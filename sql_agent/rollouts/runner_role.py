@@ -1,4 +1,4 @@
-"""Run rollouts for an algorithm in another terminal or on another host: read its lease, settings and end."""
+"""The role "runner": run rollouts for an algorithm in another terminal or on another host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import aiohttp
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.rollouts.lease import BEAT_S, Lease, read_lease
-from sql_agent.rollouts.llm_proxy import HEALTH
+from sql_agent.rollouts.llm_proxy import check_health
 from sql_agent.rollouts.processes import Recovery, RunProcesses
 from sql_agent.rollouts.run_role import StoreAddress, watched_store
 from sql_agent.rollouts.run_settings import RESOURCE, check_same, settings_here, text_of
@@ -22,16 +22,15 @@ from sql_agent.rollouts.store import STORE_ERRORS, StoreClient
 from sql_agent.system.process import handled_signals
 from sql_agent.tasks.task import load_task
 
-_SILENT_S = 4.0  # without a heartbeat of the algorithm, after which the runner says that it waits
+_SILENT_S = 4.0  # without a heartbeat of the algorithm before the runner prints that it waits
 _PROXY_TIMEOUT_S = 10.0
 
 
 class RunnerRole:
-    """Runs rollouts for the algorithm that uses `store`, until the algorithm ends or a signal comes.
+    """Runs rollouts for the algorithm that uses `store`, until the algorithm ends or this process gets a signal.
 
     `own` are the settings of this host, `say` prints a line, and `interrupted` is true after a signal. The runner waits
-    while the store is silent or the algorithm sends no heartbeats, because the network may recover or the run be
-    resumed.
+    while the store or the algorithm is silent, because the network may recover and the run may be resumed.
     """
 
     def __init__(self, processes: RunProcesses, own: Settings, store: StoreAddress, say: Callable[[str], None]) -> None:
@@ -47,15 +46,15 @@ class RunnerRole:
         self._state = ""  # the last printed line of `_say_once`
         self._met: set[str] = set()  # sessions seen while their algorithm ran
         self._served = ""  # session whose settings were checked
-        self._last: tuple[str, float] | None = None  # session, and store's time of its last heartbeat
+        self._last: tuple[str, float] | None = None  # session, and time of its last heartbeat on the store's clock
         self._changed = 0.0  # when `_last` changed, on this host's monotonic clock
         self._alive = False  # whether a second heartbeat was seen
 
     async def run(self) -> None:
-        """Run rollouts until the algorithm has ended or a signal comes.
+        """Run rollouts until the algorithm has ended or this process gets a signal.
 
-        Raises ConfigError when this host's settings, judge or database differ from the algorithm's, TrainingError when
-        a dead runner cannot be replaced, and the errors of `Task.prepare`.
+        Raises ConfigError if this host's settings, judge or database differ from the algorithm's, TrainingError if a
+        dead runner cannot be replaced, and the errors of `Task.prepare`.
         """
         self._processes.watch(Recovery(self._store, self._say, self._fail).handle)
         try:
@@ -81,7 +80,7 @@ class RunnerRole:
             await self._follow(*found)
 
     async def _follow(self, algorithm: Lease, beat: float) -> None:
-        """Start runners once `algorithm` is ready, and print its state; `beat` is the time of its last heartbeat."""
+        """Print the state of `algorithm`, and start the runners once it is ready; `beat` is its last heartbeat."""
         if algorithm.end is not None:
             self._say(f"The run {algorithm.run} {algorithm.end}; this runner leaves")
             self._ended.set()
@@ -100,7 +99,7 @@ class RunnerRole:
             self._say_once(f"The run {algorithm.run} starts; this runner waits")
             return
         if self._served != algorithm.session:
-            resources = await self._store.get_resources_by_id(algorithm.resources_id)  # None too if the store is silent
+            resources = await self._store.get_resources_by_id(algorithm.resources_id)  # also None if the store is down
             if resources is None:
                 self._say_once(
                     f"The store at {self._address.url} lacks the settings of the run {algorithm.run}; this runner waits"
@@ -110,7 +109,7 @@ class RunnerRole:
         self._say_once(f"Running the rollouts of {algorithm.run} …")
 
     async def _begin(self, algorithm: Lease, resources: Mapping[str, Any]) -> None:
-        """Check that this host's task, judge and database are the algorithm's, and start the runners."""
+        """Start the runners, after checking this host's task, judge and database against the algorithm's."""
         sent, here = settings_here(text_of(resources), self._own)
 
         def check() -> None:
@@ -131,14 +130,13 @@ class RunnerRole:
         )
 
     def _say_once(self, text: str) -> None:
-        """Print `text` unless the last state was the same."""
         if text != self._state:
             self._state = text
             self._say(text)
 
     def _interrupt(self) -> None:
         self.interrupted = True
-        self._say("This runner leaves; what it has in hand is run again by others")
+        self._say("This runner leaves; other runners run its unfinished rollouts again")
         self._ended.set()
 
     def _fail(self, error: TrainingError) -> None:
@@ -147,13 +145,11 @@ class RunnerRole:
 
 
 async def _check_proxy(route: Any) -> None:
-    """Raise ConfigError unless the LLM proxy of `route` answers on this host."""
+    """Raise ConfigError unless the LLM proxy of `route` can be reached from this host."""
     address = str(route.endpoint)
     try:
-        timeout = aiohttp.ClientTimeout(total=_PROXY_TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{address}{HEALTH}") as response:
-            response.raise_for_status()
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        await check_health(address, _PROXY_TIMEOUT_S)
+    except (aiohttp.ClientError, OSError) as error:
         local = urlsplit(address).hostname in {"127.0.0.1", "localhost", "::1"}
         raise ConfigError(
             f"the algorithm's LLM proxy at {address} does not answer from here: {type(error).__name__}",

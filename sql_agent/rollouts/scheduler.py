@@ -26,11 +26,11 @@ _POLL_S = 0.02
 _SPAN_DEADLINE_S = 10.0  # for the last spans of an ended rollout to arrive
 _PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # drop causes that a dead proxy may have
 _REPORTED_S = 0.5  # seconds until the supervisor has reported a dead process
-_IDLE_SHARE = 3.0  # pause between two polls, as a multiple of the last poll's time
-_LONGEST_IDLE_S = 2.0  # the longest such pause, also after a store was stopped for minutes
-_ENQUEUED_AT_ONCE = 32  # requests; the client's connections serve the watch and the lease too
-_GROUPS_KEPT = 4096  # groups whose route is cached; more than run at once
-_NOTIFIED_POLL_S = 2.0  # between two polls of a store with a callback, for rollouts that ended before the wait
+_IDLE_SHARE = 3.0  # pause after a poll, as a multiple of the poll's duration
+_LONGEST_IDLE_S = 2.0  # the longest such pause, even if the store was stopped for minutes
+_ENQUEUED_AT_ONCE = 32  # concurrent requests, which leave connections of the client for `watch` and the lease
+_GROUPS_KEPT = 4096  # groups whose proxy is cached: more than run at once
+_NOTIFIED_POLL_S = 2.0  # between two polls of a store with a callback, which misses ends before the wait
 _CANCEL_S = 2.0  # time limit of the request that cancels a rollout
 _LOOK_S = 5.0  # between two checks for rollouts that run for too long
 _SHOWN = 3  # rollouts named in the message about a stall
@@ -38,7 +38,7 @@ _SHOWN = 3  # rollouts named in the message about a stall
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """A request for one rollout of `question` in training step `step`; rewards are compared within `group`."""
+    """A request for a rollout of `question` in training step `step`; rewards are compared within `group`."""
 
     question: Question
     mode: Mode
@@ -47,11 +47,11 @@ class RolloutRequest:
 
 
 class RolloutScheduler:
-    """Runs rollouts through `store`, while a task runs `watch`.
+    """Runs rollouts through `store`; `watch` must run in a task meanwhile.
 
     `resources` are the store's ids of the LLM proxies; all rollouts of a group use the same proxy. A rollout is given
-    up after `timeout_s` seconds, and all rollouts when none has ended for twice as long. The regular expression
-    `train_roles` matches the names of the trained roles.
+    up after `timeout_s` seconds; all rollouts are given up if none has ended for twice as long. `train_roles` is a
+    regular expression for the names of the trained roles.
     """
 
     def __init__(
@@ -66,26 +66,26 @@ class RolloutScheduler:
         self._store = store
         self._adapter = adapter
         routes = itertools.cycle(resources)
-        # A group uses one route, because the policy's cache then contains the group's common prefix. A route per step
-        # would not work, because steps of verl's asynchronous trainers overlap.
+        # A group uses one proxy, so that the policy's cache contains the group's common prefix. A step cannot have one
+        # proxy, because steps of verl's asynchronous trainers overlap.
         self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
         self._timeout_s = timeout_s
         self._train_roles = train_roles
         self._enqueuing = asyncio.Semaphore(_ENQUEUED_AT_ONCE)
-        # By rollout id; the result is the ended rollout, or why the rollout was given up.
+        # By rollout id; a Drop is why the rollout was given up.
         self._waiting: dict[str, asyncio.Future[agl.Rollout | Drop]] = {}
-        self._running: dict[str, float] = {}  # rollout id → time when the rollout was first seen running
+        self._running: dict[str, float] = {}  # {rollout id: time when it was first seen running}
         self._last_end = self._last_look = time.monotonic()
-        self._deaths: dict[str, tuple[float, str]] = {}  # resource id → time and reason of its proxy's last death
+        self._deaths: dict[str, tuple[float, str]] = {}  # {resource id: last death of its proxy}
 
     @property
     def waiting(self) -> dict[str, float]:
-        """Return {rollout id: seconds since it was first seen running} of all unfinished rollouts."""
+        """Return {rollout id: seconds since it was first seen running} for all unfinished rollouts."""
         now = time.monotonic()
         return {rollout_id: now - self._running.get(rollout_id, now) for rollout_id in self._waiting}
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """Run a rollout once; if it was lost, `dropped` of the result is the reason."""
+        """Run a rollout once, and return the finished rollout; its `dropped` is set if it was lost."""
         resource, started = self._route_of(request.group), time.monotonic()
         rollout_id = await self._enqueue(request, resource)
         ended = await self._ended_rollout(rollout_id)
@@ -95,7 +95,7 @@ class RolloutScheduler:
         if drop is None:
             try:
                 spans, missing = await complete_spans(self._store, rollout_id, deadline_s=_SPAN_DEADLINE_S)
-            except Exception as error:  # any error of the store loses only this rollout
+            except Exception as error:  # an error of the store loses only this rollout
                 drop = Drop(cause=DropCause.STORE, detail=f"{type(error).__name__}: {error}")
         if drop is not None:
             return FinishedRollout.lost(rollout_id, request.group, drop)
@@ -110,11 +110,11 @@ class RolloutScheduler:
         return finished
 
     def route_died(self, resources: Collection[str], reason: str) -> None:
-        """Record that the proxy with the ids `resources` died; its lost rollouts are dropped with `reason`."""
+        """Drop the lost rollouts of the proxy with the ids `resources`, which died, with `reason`."""
         self._deaths |= dict.fromkeys(resources, (time.monotonic(), reason))
 
     async def watch(self) -> None:
-        """Find ended rollouts, by the store's callback or by polling, and wake their `run` calls, until cancelled.
+        """Find ended rollouts, by the store's callback or by polling, and wake their `run` calls; never returns.
 
         Raises StoreLostError, also in every waiting `run`, when the store is lost.
         """
@@ -139,7 +139,7 @@ class RolloutScheduler:
                 for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
                     self._end(rollout)
                 await self._give_up_slow()
-            # A slow store is polled less often, because it has one thread for all requests.
+            # A slow store is polled less often, because all requests share its single thread.
             idle_s = min(_IDLE_SHARE * (time.monotonic() - asked), _LONGEST_IDLE_S)
             await asyncio.sleep(max(poll_s, idle_s))
 
@@ -164,9 +164,9 @@ class RolloutScheduler:
                 await self._store.update_rollout(rollout_id, status="cancelled")
 
     async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | Drop:
-        """Wait for a rollout's end. Return a Drop if the rollout was given up.
+        """Wait until a rollout ends, and return it; return a Drop if the rollout was given up.
 
-        If it was given up, or if the caller is cancelled, the rollout is cancelled in the store.
+        If the rollout was given up or the caller is cancelled, the rollout is cancelled in the store.
         """
         if not self._waiting:
             self._last_end = time.monotonic()
@@ -181,16 +181,15 @@ class RolloutScheduler:
         return ended
 
     def _end(self, rollout: agl.Rollout) -> None:
-        """Pass an ended rollout to its waiting `run`, if there is one."""
         future = self._waiting.pop(rollout.rollout_id, None)
         if future is not None and not future.done():
             self._last_end = time.monotonic()
             future.set_result(rollout)
 
     async def _give_up_slow(self) -> None:
-        """Give up the rollouts that have run for too long, and all rollouts when none has ended for too long.
+        """Give up the rollouts that have run for too long, and all rollouts if none has ended for too long.
 
-        The store's own time limits use the system clock: setting the clock forward ended all rollouts.
+        The store's own time limits follow the system clock: setting the clock forward ended all rollouts.
         """
         now = time.monotonic()
         if now - self._last_end > 2 * self._timeout_s:
@@ -215,23 +214,19 @@ class RolloutLostError(TrainingError):
 
 
 class RolloutObserver(Protocol):
-    """Callbacks for the start and the end of each attempt at a rollout, lost attempts included."""
+    """Callbacks for each attempt at a rollout; `rollout.dropped` is set after a lost attempt."""
 
-    def enqueued(self, request: RolloutRequest) -> None:
-        """Record the start of an attempt."""
-        ...
+    def enqueued(self, request: RolloutRequest) -> None: ...
 
-    def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
-        """Record the end of an attempt; `rollout.dropped` is the reason if the attempt was lost."""
-        ...
+    def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None: ...
 
 
 class RetryingScheduler:
-    """Runs each rollout until it is kept, with at most `retries` further attempts after losses.
+    """Runs a lost rollout again, up to `retries` times.
 
-    An attempt that was lost because a process died does not count: the supervisor limits how often a process dies.
-    Failures of the model are not losses, and are scored. With a `barrier`, the rollouts of a training group wait for
-    each other and are ranked.
+    Retries because a process died are not counted, because the supervisor limits how often a process dies. Failures of
+    the model are scored, not run again. With a `barrier`, the rollouts of a training group wait for each other and are
+    ranked.
     """
 
     def __init__(
@@ -248,7 +243,7 @@ class RetryingScheduler:
         self._barrier = barrier
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """Return a kept rollout for `request`. Raises RolloutLostError when all attempts were lost."""
+        """Return a kept rollout for `request`. Raises RolloutLostError if all attempts were lost."""
         barrier = self._barrier if request.mode == "train" else None
         try:
             return await self._tries(request, barrier)
@@ -274,7 +269,7 @@ class RetryingScheduler:
 
 
 async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]) -> str:
-    """Return a message about the unfinished rollouts: counts by status, and the three that run longest.
+    """Return a message about unfinished rollouts: their number by status, and the three that have run longest.
 
     `waiting` is {rollout id: seconds since the rollout was first seen running}.
     """
@@ -283,7 +278,7 @@ async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]
     counts = ", ".join(f"{count} {status}" for status, count in states.most_common())
     lines = [f"Nothing has ended for a while; waiting for {len(rollouts)} rollouts ({counts})."]
     if states.get("queuing"):
-        lines.append("Queued ones wait for a runner: are the runner processes alive, and is runner.concurrency enough?")
+        lines.append("Queued rollouts wait for a runner: are the runners alive, and is runner.concurrency enough?")
     for rollout in sorted(rollouts, key=lambda r: -waiting[r.rollout_id])[:_SHOWN]:
         attempt = await store.get_latest_attempt(rollout.rollout_id)
         if attempt is not None:

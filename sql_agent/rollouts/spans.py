@@ -1,4 +1,4 @@
-"""Write a rollout's spans to the store, in batches, and read the finished rollout from its spans."""
+"""Write the spans of a rollout to the store, and build the finished rollout from its spans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sql_agent.system.servers import bearer
 logger = logging.getLogger(__name__)
 
 SEQUENCE_HEADER = "x-sequence-id"  # number of a model call within its rollout, from 1
-PREFIX = "llm.hosted_vllm."  # prefix of attribute names in the span of a model call
+PREFIX = "llm.hosted_vllm."  # of attribute names in the span of a model call
 ROLE_ATTRIBUTE = "sql_agent.role"
 _PROMPT_IDS, _RESPONSE_IDS = f"{PREFIX}prompt_token_ids", f"{PREFIX}response_token_ids"
 _EXTRAS = {name: f"{PREFIX}response_{name}" for name in ("logprobs", "versions", "forced")}
@@ -34,10 +34,10 @@ _RECORD = LightningSpanAttributes.OBJECT_JSON.value
 _REWARD = f"{LightningSpanAttributes.REWARD.value}.0"  # the attribute prefix of agentlightning.emit_reward
 _REWARD_NAME, _REWARD_VALUE = f"{_REWARD}.name", f"{_REWARD}.value"
 
-_SPAN_POLLS_S = (0.01, 0.16)  # first and longest pause between polls, which doubles each time
+_SPAN_POLLS_S = (0.01, 0.16)  # first and longest pause between polls; each pause is twice the pause before
 _MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.config.data.max_prompt_length)"
 _RETRIES = 3
-_BATCH_S = 0.02  # for more spans to send in one request
+_BATCH_S = 0.02  # wait for more spans to send in the same request
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
@@ -58,22 +58,22 @@ def record_span(record: RolloutRecord, *, rollout_id: str, attempt_id: str, sequ
 
 
 def read_record(spans: Sequence[Any]) -> RolloutRecord | None:
-    """Return the last record in the `spans` of a rollout, None without a record."""
+    """Return the last record in the `spans` of a rollout; None without a record."""
     found = next((span for span in reversed(spans) if span.name == AGL_OBJECT), None)
     return None if found is None else RolloutRecord.model_validate_json(found.attributes[_RECORD])
 
 
 class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
-    """Turns spans into triplets as agent-lightning's adapter does, with log-probabilities and weight versions.
+    """Turns spans into triplets as agent-lightning's adapter does, and adds what the model server sent.
 
-    If the model server sent them, `response["logprobs"]` has one natural log-probability per response id,
-    `response["versions"]` the first and the last version (number of updates) of the weights that sampled the response,
-    and `response["forced"]` the start and the end of the response ids that the server inserted without sampling.
-    `metadata["role"]` is the agent's role, in a workflow with several roles.
+    `response["logprobs"]` has the natural log-probability of each response id, `response["versions"]` the first and the
+    last version (number of updates) of the weights that sampled the response, `response["forced"]` the start and the
+    end of the response ids that the server inserted without sampling. `metadata["role"]` is the role of the agent, in a
+    workflow with several roles.
     """
 
     def adapt(self, source: Sequence[Any], /) -> list[agl.Triplet]:
-        """Return a triplet for each model call in the spans of one rollout, in order."""
+        """Return the triplets of a rollout's model calls, in order."""
         calls = {s.attributes[f"{PREFIX}id"]: s.attributes for s in source if f"{PREFIX}id" in (s.attributes or {})}
         triplets: list[agl.Triplet] = super().adapt(source)
         for triplet in triplets:
@@ -111,8 +111,8 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
 async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
     """Return a rollout's spans, sorted by sequence id, and the number of missing spans.
 
-    A rollout can be marked as succeeded before its last span is stored. So this polls the store, for at most
-    `deadline_s` seconds, until no sequence id from 1 to the highest is missing.
+    The store is polled until all sequence ids from 1 to the highest are present, for at most `deadline_s` seconds:
+    a rollout can be marked as succeeded before its last span is stored.
     """
     deadline = time.monotonic() + deadline_s
     pause_s, longest_s = _SPAN_POLLS_S
@@ -126,17 +126,17 @@ async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline
 
 
 def missing_spans(sequence_ids: Sequence[int]) -> int:
-    """Return how many ids from 1 to the highest are missing in `sequence_ids`; 1 for an empty sequence."""
+    """Return how many of the ids from 1 to the highest in `sequence_ids` are missing; 1 if it is empty."""
     return max(sequence_ids) - len(set(sequence_ids)) if sequence_ids else 1
 
 
 def read_rollout(
     rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any, train_roles: str
 ) -> FinishedRollout:
-    """Build the FinishedRollout of an ended rollout, and decide whether the rollout can be trained on.
+    """Build the FinishedRollout of an ended rollout, dropped if it cannot be trained on.
 
     `spans` are sorted by sequence id, and `missing` is the number of spans that never arrived. `adapter` turns spans
-    into triplets. The regular expression `train_roles` matches the names of the trained roles.
+    into triplets. `train_roles` is a regular expression for the names of the trained roles.
     """
     turns = turns_of(adapter.adapt(spans), train_roles)
     record = read_record(spans)
@@ -169,7 +169,6 @@ def _reason_to_drop(
 
 
 def _reason_for_triplets(record: RolloutRecord, triplets: int) -> Drop:
-    """Return why a rollout has no triplet, or not one triplet per turn."""
     if record.outcome is Outcome.CONTEXT_OVERFLOW and not record.turns:
         return Drop(cause=DropCause.PROMPT, detail=f"question {record.question.id}; {_MORE_CONTEXT}")
     return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")
@@ -181,19 +180,15 @@ def make_span(
     *,
     rollout_id: str,
     attempt_id: str,
-    sequence_id: int | None = None,
+    sequence_id: int,
     seconds: tuple[float, float],
 ) -> ReadableSpan:
-    """Return a span of an attempt; `seconds` are the start and the end in Unix time.
-
-    Without `sequence_id` the store assigns a sequence id.
-    """
+    """Return a span of an attempt; `seconds` are its start and end in Unix time."""
     owner: dict[str, str | int] = {
         LightningResourceAttributes.ROLLOUT_ID.value: rollout_id,
         LightningResourceAttributes.ATTEMPT_ID.value: attempt_id,
+        LightningResourceAttributes.SPAN_SEQUENCE_ID.value: sequence_id,
     }
-    if sequence_id is not None:
-        owner[LightningResourceAttributes.SPAN_SEQUENCE_ID.value] = sequence_id
     start, end = seconds
     return ReadableSpan(
         name=name,
@@ -207,7 +202,7 @@ def make_span(
 
 
 class SpanExporter:
-    """Posts spans to a store's OTLP endpoint in batches, on the running event loop."""
+    """Posts spans to the OTLP endpoint of a store in batches, on the running event loop."""
 
     def __init__(self) -> None:
         self._queue: list[tuple[Sequence[ReadableSpan], asyncio.Future[None]]] = []
@@ -215,9 +210,9 @@ class SpanExporter:
         self._session: aiohttp.ClientSession | None = None
 
     def send(self, endpoint: str, spans: Sequence[ReadableSpan], *, token: str | None = None) -> asyncio.Future[None]:
-        """Queue `spans` for the OTLP `endpoint`, and return a future that ends when the store has the spans.
+        """Queue `spans` for the OTLP `endpoint`, and return a future that is done when the store has the spans.
 
-        Requests have the bearer `token`, if any. The future raises TrainingError after three failed requests.
+        Requests have the bearer `token`, unless None. The future raises TrainingError after three failed requests.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((spans, stored))
@@ -226,7 +221,6 @@ class SpanExporter:
         return stored
 
     async def close(self) -> None:
-        """Close the connections to the store."""
         if self._session is not None:
             await self._session.close()
 
@@ -258,5 +252,5 @@ class SpanExporter:
             await asyncio.sleep(0.2 * 2**attempt)
         return TrainingError(
             f"the store at {endpoint} did not accept {len(spans)} spans: {cause}",
-            hint="check that the process that serves the store is still running",
+            hint="check that the store is still running",
         )

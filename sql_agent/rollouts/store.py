@@ -1,4 +1,4 @@
-"""The store of a run: in memory, served over HTTP, and its client, also of `sql-agent store` and `agl store`."""
+"""The store of rollouts and spans: in memory, served over HTTP, and the client of a served store."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ STARTED: Final = ("preparing", "running")  # statuses of a rollout that a runner
 LOST = "lost"  # key in the metadata of a rollout whose process died; the value is the reason
 
 STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # raised when a store is down
-_AWAY = (404, 405, 408, 425, 429, 502, 503, 504)  # HTTP statuses of a gateway whose store is down
+_DOWN = (404, 405, 408, 425, 429, 502, 503, 504)  # HTTP statuses of a gateway whose store is down
 
 _ENDED = ("succeeded", "failed", "cancelled")
-_SPAN_BYTES = 1400  # estimate for a span without attributes
+_SPAN_BYTES = 1400  # estimated memory of a span without attributes
 _MOST_SPAN_BYTES = 256 << 20  # agent-lightning's default is 70 % of the machine's memory
-_KEPT = 4096  # ended rollouts kept, for their reader and for late spans; more than end between two polls (2 s)
+_KEPT = 4096  # ended rollouts in memory, for late spans and late readers: more than end between two polls (2 s)
 
 
 class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
-    """In-memory store that calls `on_end` for each ended rollout, and keeps the 4,096 that ended last.
+    """In-memory store that calls `on_end` for each ended rollout, and keeps the 4,096 rollouts that ended last.
 
-    agent-lightning's store deletes old spans, but no rollouts or attempts: millions in one night. All calls must come
+    agent-lightning's own store keeps all rollouts and attempts, which are millions in one night. All calls must come
     from one event loop.
     """
 
     def __init__(self) -> None:
-        # `thread_safe`, else agent-lightning's server blocks all threads while one call waits.
+        # Without `thread_safe`, agent-lightning's server blocks all threads while one call waits.
         super().__init__(thread_safe=True, eviction_memory_threshold=_MOST_SPAN_BYTES, span_size_estimator=_size_of)
         self.on_end: Callable[[agl.Rollout], object] | None = None
         self._ended: deque[str] = deque()
 
     async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
-        """Store the `spans` of rollouts in the store; for another rollout the base class would raise for all spans."""
+        """Store `spans`, except those of deleted rollouts, for which the base class would refuse all spans."""
         known = [span for span in spans if span.rollout_id in self._start_time_by_rollout]
         stored: Sequence[agl.Span] = await super().add_many_spans(known)
         return stored
@@ -56,13 +56,13 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 self._ended.append(rollout.rollout_id)
                 if self.on_end is not None:
                     self.on_end(rollout)
-        # Before agent-lightning would delete the spans of the oldest rollouts, also of those that still run.
+        # At half of the bytes at which agent-lightning deletes the spans of the oldest rollouts, even of running ones.
         while len(self._ended) > (_KEPT if self._total_span_bytes < _MOST_SPAN_BYTES // 2 else _KEPT // 4):
             await self._delete(self._ended.popleft())
 
     async def _delete(self, rollout_id: str) -> None:
         if self._start_time_by_rollout.pop(rollout_id, None) is None:
-            return  # it ended twice, for example as failed and then late, and is deleted already
+            return  # deleted before: the rollout ended twice, for example as failed and then late
         collections = self.collections
         of_rollout = {"rollout_id": {"exact": rollout_id}}
         await self._evict_spans_for_rollout(collections, rollout_id)
@@ -75,7 +75,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
 
 
 def _size_of(span: agl.Span) -> int:
-    """Estimate the bytes of a span in memory, which are mostly its attributes."""
+    """Return the estimated bytes of a span in memory, which are mostly its attributes."""
     return _SPAN_BYTES + sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
 
 
@@ -83,16 +83,16 @@ def _size_of(span: agl.Span) -> int:
 async def served_store(
     store: RunStore, host: str = "127.0.0.1", port: int = 0, token: str | None = None
 ) -> AsyncIterator[str]:
-    """Serve `store` on the running event loop, by default at a free port, and yield its URL.
+    """Serve `store` on the running event loop, and yield its URL; port 0 means any free port.
 
-    Requests need the bearer `token`, if any. Raises the errors of `bind`. agent-lightning's own server runs in a
+    Requests need the bearer `token`, unless None. Raises the errors of `bind`. agent-lightning's own server runs in a
     thread, and threads of one process wait for each other at each request.
     """
     sock = bind(host, port)
     server = agl.LightningStoreServer(store, host, sock.getsockname()[1])
     app: Any = server.app
     app.user_middleware.clear()  # agent-lightning's middlewares time and log each request, which took half of the time
-    # For example, a rollout that was deleted: without a traceback, and with a status that is not tried again.
+    # A ValueError, such as for a deleted rollout, gets no traceback, and a status after which no client tries again.
     app.add_exception_handler(ValueError, lambda _request, error: JSONResponse({"detail": str(error)}, 400))
     async with served(uvicorn_server(app, token, open_paths={HEALTH_PATH}), sock):
         yield server.endpoint
@@ -101,14 +101,14 @@ async def served_store(
 async def serve_store(
     host: str, port: int, started: Callable[[str], None], until: Awaitable[object], *, token: str | None
 ) -> None:
-    """Serve a RunStore at `host` and `port` until `until` is done; call `started` with its URL once it answers."""
+    """Serve a new RunStore at `host` and `port` until `until` is done; call `started` with its URL."""
     async with served_store(RunStore(), host, port, token) as url:
         started(url)
         await until
 
 
 class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
-    """agent-lightning's client with a bearer token; `options` are those of agent-lightning's client."""
+    """agent-lightning's client, with its `options`, and with the bearer token of `store`."""
 
     def __init__(self, store: StoreAddress, **options: Any) -> None:
         super().__init__(store.url, **options)
@@ -122,7 +122,7 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None
     ) -> Sequence[agl.AttemptedRollout]:
-        """Take queued rollouts. Raises STORE_ERRORS or ValueError where the base class would return no rollouts."""
+        """Take queued rollouts. Raises STORE_ERRORS or ValueError, for which the base class returns no rollouts."""
         if not limit:
             return []
         session = await self._get_session()
@@ -133,14 +133,14 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
 
 
 def is_refusal(error: Exception) -> TypeGuard[aiohttp.ClientResponseError]:
-    """Return whether `error` is an HTTP error with which the store would answer a repeated request too."""
-    return isinstance(error, aiohttp.ClientResponseError) and error.status >= 400 and error.status not in _AWAY
+    """Return whether `error` is an HTTP error of the store itself, which would refuse a repeated request too."""
+    return isinstance(error, aiohttp.ClientResponseError) and error.status >= 400 and error.status not in _DOWN
 
 
 async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[[agl.Rollout, str], bool]) -> int:
-    """Fail the started rollouts for which `of(rollout, worker_id)` is true, as lost for `reason`.
+    """Mark the started rollouts for which `of(rollout, worker_id)` is true as failed, with `reason`.
 
-    Return the number of failed rollouts.
+    Return the number of these rollouts.
     """
     lost = 0
     for rollout in await store.query_rollouts(status_in=list(STARTED)):
@@ -158,7 +158,7 @@ class StoreLostError(TrainingError):
 
 @contextmanager
 def named_store_errors() -> Iterator[None]:
-    """Raise StoreLostError for errors of the store's client: no answer, a refusal, or an unreadable answer.
+    """Raise StoreLostError in place of an error of the store's client in the block.
 
     A SqlAgentError is raised unchanged.
     """
@@ -174,11 +174,11 @@ def _store_lost(error: Exception) -> StoreLostError:
     if is_refusal(error):
         return StoreLostError(
             f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}",
-            hint="read the output of the store and start a new one: this one may contain data that it cannot send",
+            hint="read the output of the store, and start a new store: this store may contain data that it cannot send",
         )
     if isinstance(error, ValueError):  # raised by json or pydantic
         return StoreLostError(
-            f"an answer of the store cannot be used: {type(error).__name__}: {error}",
+            f"the store sent an unreadable answer: {type(error).__name__}: {error}",
             hint="use one version of this program and of agent-lightning on all hosts",
         )
     return StoreLostError(

@@ -25,14 +25,14 @@ from sql_agent.system.resources import (
 
 Job = Callable[[Any], object]
 
-_EARLY_S = 5.0  # a child that dies within this time after its start may never work
+_EARLY_S = 5.0  # a child that dies within this time after its start died early
 _MAX_EARLY = 5  # early deaths in succession after which a child is not replaced
 _GRACE_S = 3.0  # between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a child process; `how` is such as "was killed by SIGKILL", `replaced` whether a new child started."""
+    """The end of a child process: `how` it ended, such as "was killed by SIGKILL", and whether it was `replaced`."""
 
     name: str
     pid: int
@@ -57,18 +57,18 @@ class _Child:
     order: _Order
     process: BaseProcess
     started: float
-    early: int  # early deaths of its predecessors, in succession
+    early: int  # consecutive early deaths of the children before
 
 
 class Supervisor:
-    """Forks a supervisor process, which starts child processes, replaces dead children, and runs until `stop`.
+    """Forks a supervisor process, which starts child processes and replaces dead children until `stop`.
 
-    The supervisor stays small and has one thread, so it can fork at any time. The trainer cannot, because it has torch
-    and threads. `jobs` are functions by name; a child calls one of them with the argument of `start`. A child that
-    dies is replaced, with the same argument, unless it died five times in succession right after its start. Supervisor
-    and children ignore SIGINT and SIGHUP, and the supervisor SIGTERM: only the parent process handles signals. If the
-    parent dies without `stop`, the supervisor calls `if_killed` with the cause, such as "was killed", and ends with
-    all children.
+    The supervisor is small and has one thread, so it can fork at any time; the trainer, with torch and threads, cannot.
+    `jobs` are functions by name; a child calls one of them with the argument of `start`. A dead child is replaced by a
+    child with the same argument, except after five consecutive deaths right after the start. Only the parent process
+    handles signals: supervisor and children ignore SIGINT and SIGHUP, and the supervisor also SIGTERM. If the parent
+    dies without `stop`, the supervisor calls `if_killed` with the cause, such as "was killed", and ends all children
+    and itself.
     """
 
     def __init__(self, jobs: Mapping[str, Job], *, if_killed: Callable[[str], object] = lambda _how: None) -> None:
@@ -81,7 +81,6 @@ class Supervisor:
 
     @property
     def pid(self) -> int:
-        """Return the process id of the supervisor."""
         return self._process.pid or 0
 
     def start(self, name: str, kind: str, argument: Any = None) -> None:
@@ -93,7 +92,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            # By call_soon, so that an error of `on_end`, such as a closed terminal, is no error of the pipe.
+            # By call_soon, so that an OSError of `on_end`, such as a closed terminal, is not taken for one of the pipe.
             try:
                 while self._pipe.poll():
                     loop.call_soon(on_end, self._pipe.recv())
@@ -105,7 +104,6 @@ class Supervisor:
         loop.add_reader(self._pipe.fileno(), read)
 
     def unwatch(self) -> None:
-        """Stop calling `on_end`."""
         asyncio.get_running_loop().remove_reader(self._pipe.fileno())
 
     def ask_to_stop(self) -> None:
@@ -115,7 +113,7 @@ class Supervisor:
         go_on(self.pid)
 
     def stop(self) -> None:
-        """End all children: send SIGTERM, and SIGKILL 3 s later."""
+        """End all children by SIGTERM, or 3 s later by SIGKILL, and wait for their end."""
         self.ask_to_stop()
         self._pipe.close()
         self._process.join(2 * _GRACE_S)
@@ -127,7 +125,6 @@ class Supervisor:
 def _supervise(
     pipe: Connection, other_end: Connection, jobs: Mapping[str, Job], if_killed: Callable[[str], object]
 ) -> None:
-    """Start and replace children until the parent process sends None or dies."""
     other_end.close()
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
@@ -143,9 +140,9 @@ def _supervise(
 
 
 def _replace_those_that_die(pipe: Connection, jobs: Mapping[str, Job], children: dict[int, _Child]) -> None:
-    """Start a child for each order from `pipe`, and replace children that die, until None is received.
+    """Start a child for each order from `pipe`, and replace dead children, until None comes from `pipe`.
 
-    Raises EOFError or OSError when the pipe is closed by the other end.
+    Raises EOFError or OSError when the parent process closes the pipe.
     """
     killed_for_memory = memory_kills()
 

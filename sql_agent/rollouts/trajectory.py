@@ -1,4 +1,4 @@
-"""A finished rollout: its model calls joined into token sequences, with a mask of the sampled tokens."""
+"""A finished rollout, and its model calls joined into token sequences with a mask of the sampled tokens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class TokenSequence:
     """A training sequence: the tokens of the first prompt, then sampled tokens, tool results and template tokens.
 
     `response_mask[i]` is 1 if the policy sampled `response_ids[i]`, and 0 if a tool or the template added it.
-    `logprobs[i]` is the natural log-probability of `response_ids[i]` under the sampling policy, 0.0 where the mask is
-    0. `versions` are the first and the last version of the weights that sampled. Both are None if unknown.
+    `logprobs[i]` is the natural log-probability of `response_ids[i]` under the sampling policy (0.0 where the mask is
+    0; None: unknown). `versions` are the first and the last version of the sampling weights (None: unknown).
     """
 
     prompt_ids: tuple[int, ...]
@@ -36,16 +36,16 @@ class TokenSequence:
 
     @property
     def sampled(self) -> int:
-        """Return the number of sampled tokens."""
+        """The number of sampled tokens."""
         return sum(self.response_mask)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A model call: token ids of prompt and response, log-probabilities of the response, and weight versions.
+    """A model call: the token ids of prompt and response; `logprobs` and `versions` as in TokenSequence.
 
-    `is_trained` is true if the agent's role is trained. `forced` is the range (start, end) of response ids that the
-    server inserted to end a too long thought; these tokens are not trained.
+    `is_trained` is whether the agent's role in this call is trained. `forced` is the range (start, end) of response ids
+    that the server inserted to end a long thought; these tokens are not trained.
     """
 
     prompt_ids: tuple[int, ...]
@@ -57,17 +57,17 @@ class Turn:
 
     @property
     def mask(self) -> tuple[int, ...]:
-        """Return a 1 for each sampled response id, and a 0 for each inserted one."""
+        """A 1 for each sampled response id, and a 0 for each inserted response id."""
         start, end = self.forced or (0, 0)
         return tuple(int(not start <= place < end) for place in range(len(self.response_ids)))
 
 
 @dataclass(frozen=True)
 class FinishedRollout:
-    """An ended rollout, kept for training or dropped.
+    """An ended rollout, which is kept for training, or dropped for the reason `dropped`.
 
     Rewards are compared within `group`. `record` and `reward` (0.0–1.1) are None for a lost rollout. `turns` are all
-    model calls. `sequences` join the trained turns. `dropped` is the reason for dropping a rollout, None if kept.
+    model calls; `sequences` join the turns that are trained.
     """
 
     rollout_id: str
@@ -80,21 +80,20 @@ class FinishedRollout:
 
     @property
     def triplets(self) -> int:
-        """Return the number of model calls that have token ids."""
+        """The number of model calls with token ids."""
         return len(self.turns)
 
     @classmethod
     def lost(cls, rollout_id: str, group: str, drop: Drop) -> FinishedRollout:
-        """Return a dropped rollout that has no turns, record or reward."""
         return cls(rollout_id, group, None, None, (), (), drop)
 
 
 def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
     """Join the turns of one rollout, in order, into as few sequences as possible.
 
-    A turn continues a sequence if its prompt starts with all tokens of the sequence; the prompt's further tokens get
-    mask 0. Otherwise (a role with another conversation, a template that rewrites history) the turn starts a new
-    sequence. Training is then still correct, but slower.
+    A turn continues a sequence if its prompt starts with all tokens of the sequence; the further tokens of the prompt
+    get mask 0. Otherwise the turn starts a new sequence, for example if the chat template rewrites earlier turns, or if
+    the role has its own conversation. Training is then slower, but still correct.
     """
     merged: list[TokenSequence] = []
     for turn in turns:
@@ -108,12 +107,11 @@ def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
 
 
 def one_turn(turn: Turn) -> TokenSequence:
-    """Return a sequence of only `turn`."""
     return TokenSequence(turn.prompt_ids, turn.response_ids, turn.mask, turn.logprobs, turn.versions)
 
 
 def untrained(turn: Turn) -> TokenSequence:
-    """Return a sequence of only `turn`, with mask 0 for all tokens."""
+    """Return the sequence of `turn` alone, with mask 0 for all tokens."""
     return replace(one_turn(turn), response_mask=(0,) * len(turn.response_ids))
 
 
@@ -141,9 +139,9 @@ def _span(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tupl
 
 
 def turns_of(triplets: Iterable[Any], train_roles: str) -> list[Turn]:
-    """Return the turns of a rollout; agent-lightning's `triplets` have `token_ids` in `prompt` and `response`.
+    """Return the turns of a rollout from its `triplets`, which are those of `TokenIdAdapter`.
 
-    A turn is trained if it has no role, or if the regular expression `train_roles` matches the whole role name.
+    A turn is trained if it has no role, or if the regular expression `train_roles` matches its whole role.
     """
     return [
         Turn(

@@ -30,8 +30,8 @@ _KIND = "agentops.span.kind"
 def open_agentops(run: TrackedRun) -> Iterator[Tracker]:
     """Log in to AgentOps, and yield a tracker that sends rollouts but no metrics.
 
-    Spans are created here from the records, because a second tracer in the runners would also write its spans to the
-    store.
+    The spans are made from the records of rollouts here, because the spans of a second tracer in the runners would also
+    go to the store.
     """
     settings = AgentOpsSettings()
     key = settings.api_key.get_secret_value() if settings.api_key else ""
@@ -64,7 +64,7 @@ def open_agentops(run: TrackedRun) -> Iterator[Tracker]:
 
 
 def _write_spans(tracer: trace.Tracer, name: str, rollout: RolloutLine, record: Mapping[str, Any]) -> None:
-    """Write a span for a rollout, with a child for each model reply and each query, in order."""
+    """Write a span for a rollout, with a child span for each model reply and each query, in order."""
     end = time.time_ns()
     about = {
         _KIND: "agent",

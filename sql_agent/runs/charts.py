@@ -1,4 +1,4 @@
-"""What the metrics of a run show: charts, tables, and alarms where the reward rises and the answers do not."""
+"""Make charts, tables and alarms from the metrics of a run; an alarm is a symptom of reward hacking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sql_agent.runs.run_folder import UNTRAINED
 
 MetricsLine = Mapping[str, Any]  # a line of metrics.jsonl or validation.jsonl
 
-# Title, unit, and curve labels by metric. Metrics that a run lacks are left out.
+# Title, unit, and {metric: label of its curve}. Metrics that a run lacks are left out.
 _CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     (
         "What the agent does",
@@ -54,7 +54,7 @@ _CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
 )
 _REWARD = {"reward/mean": "reward", "reward/judge": "judge's part", "reward/rule": "rule's part"}
-# Names after judge/ that are not criteria of the judge.
+# Metrics judge/NAME whose NAME is not a criterion of the judge.
 _NOT_CRITERIA = {"failed", "requests", "prompt_tokens", "completion_tokens", "cache_hits", "cost_usd", "raw"}
 _ANSWERS = {"accurate": "accurate", "correct": "correct"}
 _RESULT = {
@@ -67,22 +67,22 @@ _NOTE = (
     "Accurate: in the form that is paid (judge >= 0.8). Correct: what a person accepts. In brackets: 95 % intervals."
 )
 _WILSON_Z = 1.96  # normal quantile for a 95 % interval
-_STEPS = 5  # steps to average at the start and at the end of a run
+_STEPS = 5  # steps over which the start and the end of a run are averaged
 _HALF, _DOUBLE = 0.5, 2.0
-_FURTHER = 0.2  # allowed growth of a share or a score
+_FURTHER = 0.2  # growth of a share or a score that raises no alarm
 
 
 def charts(
     steps: Sequence[MetricsLine], validations: Sequence[MetricsLine], sft: Sequence[MetricsLine] = ()
 ) -> list[dict[str, Any]]:
-    """Return the charts of a run, each with a title, a unit and curves. A curve has a label and points [step, value].
+    """Return the charts of a run: a title, a unit and curves, each with a label and points [step, value].
 
-    A chart needs a curve of at least two points.
+    A chart without any curve of at least two points is left out.
     """
     validations = of_grpo(validations)
     sets = _validation_sets(validations)
     names = {name for step in steps for name in step}
-    # Without the criteria of a panel's members, such as judge/first.facts.
+    # Without the criteria of the members of a panel, such as judge/first.facts.
     of_judge = sorted(name.removeprefix("judge/") for name in names if name.startswith("judge/") and "." not in name)
     # verl measures several stages of a step.
     stages = sorted(name for name in names if name.startswith("timing_s/") and name != "timing_s/step")
@@ -121,7 +121,7 @@ def charts(
 
 
 def of_grpo(validations: Sequence[MetricsLine]) -> list[MetricsLine]:
-    """Return `validations` without the validation from before supervised fine-tuning."""
+    """Return `validations` without those from before supervised fine-tuning."""
     return [line for line in validations if line["step"] != UNTRAINED]
 
 
@@ -148,16 +148,16 @@ def _kinds_of(validations: Sequence[MetricsLine], name: str) -> list[str]:
 
 
 class Stage(NamedTuple):
-    """A validated stage of training, such as "after GRPO, step 20", with its line of validation.jsonl."""
+    """A stage of training, such as "after GRPO, step 20", with its line of validation.jsonl."""
 
     name: str
     line: MetricsLine
 
 
 def stages(validations: Sequence[MetricsLine], *, sft_steps: int, run: str = "") -> list[Stage]:
-    """Return the stages that were validated: before supervised fine-tuning, before GRPO, and the last.
+    """Return the stages that were validated: before supervised fine-tuning, before GRPO, and after the last steps.
 
-    Names of stages start with `run`, if given.
+    The name of each stage starts with `run`, if given.
     """
     grpo = of_grpo(validations)
     untrained = [line for line in validations if line["step"] == UNTRAINED]
@@ -169,7 +169,7 @@ def stages(validations: Sequence[MetricsLine], *, sft_steps: int, run: str = "")
 
 
 def result_table(measured: Sequence[Stage]) -> TextTable:
-    """Return the results, with a section for each validation set and a column for each stage."""
+    """Return the table of results, with a section for each validation set and a column for each stage."""
     sections = [
         [(f"{name}: questions", texts("questions")), *((label, texts(key)) for key, label in _RESULT.items())]
         for name in _validation_sets([stage.line for stage in measured])
@@ -200,7 +200,7 @@ def _texts(measured: Sequence[Stage], name: str, key: str) -> list[str]:
 
 
 def _figure(line: MetricsLine, name: str, key: str) -> str:
-    """Format the metric `key` of the validation set `name`; shares of answers get a 95 % interval."""
+    """Format the metric `key` of the validation set `name`; a share of answers gets a 95 % interval."""
     value, count = line.get(f"val/{name}/{key}"), line.get(f"val/{name}/questions")
     if value is None:
         return "–"
@@ -211,7 +211,7 @@ def _figure(line: MetricsLine, name: str, key: str) -> str:
 
 
 def shares(validations: Sequence[MetricsLine], key: str) -> str:
-    """Return the share `key` in the first and the last validation of each set, such as "template 30 → 60 %", or "–"."""
+    """Return the metric `key` of each set in the first and the last validation, such as "template 30 → 60 %"."""
     validations = of_grpo(validations)
     ends = validations[:1] + validations[-1:]
     texts = [
@@ -232,7 +232,7 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Alarm:
-    """A symptom of reward hacking: a sentence with {names}, which pages translate, and the values of the names."""
+    """A symptom of reward hacking: a sentence with {names}, which pages can translate, and values for the names."""
 
     text: str
     values: Mapping[str, str]
@@ -244,8 +244,8 @@ class Alarm:
 def alarms(steps: Sequence[MetricsLine], validations: Sequence[MetricsLine]) -> dict[str, Alarm]:
     """Return {symptom: alarm} for the symptoms of reward hacking; empty for fewer than ten steps.
 
-    In a published run with a model as the judge, the score rose to 0.99 while tool calls per task fell from 0.91 to
-    0.13. The means of the first and last five training steps are compared, and the first and the last validation.
+    The first five training steps are compared with the last five, and the first validation with the last. In a
+    published run with a model as the judge, the score rose to 0.99 while tool calls per task fell from 0.91 to 0.13.
     """
     if len(steps) < 2 * _STEPS:
         return {}
@@ -271,7 +271,7 @@ def _alarm(text: str, form: str, before: float, after: float) -> Alarm:
 
 
 def _ends(steps: Sequence[MetricsLine], name: str) -> tuple[float, float] | None:
-    """Return the means of the metric `name` over the first and the last five steps; None if one end lacks it."""
+    """Return the means of the metric `name` over the first five and the last five steps; None if either lacks it."""
     ends = [
         [value for line in part if isinstance(value := line.get(name), int | float)]
         for part in (steps[:_STEPS], steps[-_STEPS:])

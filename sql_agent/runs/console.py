@@ -28,10 +28,10 @@ from rich.text import Text
 
 from sql_agent.system.messages import printable
 
-_QUIET_S = 10.0  # without a line, after which a step of supervised fine-tuning is printed
+_QUIET_S = 10.0  # seconds without a line, after which a step of supervised fine-tuning prints a line
 _WIDTH = 80  # characters per line if stdout is not a terminal and COLUMNS is not set
 _HEADING_WIDTH = 30  # characters per line of a table's heading
-# In Chinese, which has no spaces, a line may break after any character, but not before closing punctuation.
+# In Chinese text, a line may break after any character, but not before closing punctuation.
 _WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff01-\uff60"
 _CLOSING = "、。，．：；！？）》」』】〉”’,.:;!?)"
 _PIECE = re.compile(rf"\s+|[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_CLOSING}]*")
@@ -43,18 +43,18 @@ def open_console() -> Console:
 
 
 class Progressing(Protocol):
-    """Sets the finished items of a progress bar, and a note such as "120 tokens/s"."""
+    """Sets the number of items that are done in a progress bar, and a note such as "120 tokens/s"."""
 
     def __call__(self, done: int, note: str = "") -> None: ...
 
 
 class Ui:
-    """Prints lines, and on a terminal progress bars, which disappear when done."""
+    """Prints lines, and on a terminal also progress bars, which disappear at the end."""
 
     def __init__(self, console: Console | None = None, *, wraps: bool | None = None) -> None:
-        """Print to `console`. With `wraps` (default: on a terminal only), long lines break between words.
+        """Print to `console`; with `wraps`, break long lines between words.
 
-        Lines in a log file stay whole, so that they can be searched.
+        By default lines are broken only on a terminal, because whole lines of a log file can be searched.
         """
         self.console = console or open_console()
         self._shown_at = time.monotonic()  # time of the last line from `sft`
@@ -63,16 +63,16 @@ class Ui:
     def say(self, text: str) -> None:
         if self._wraps:
             text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
-        # As Text, because in a str square brackets would be markup.
+        # As Text, because square brackets in a str are markup.
         self.console.print(Text(printable(text)), soft_wrap=True)
 
     def status(self, text: str) -> AbstractContextManager[object]:
-        """Show `text` and the elapsed time during the block, on a terminal only."""
+        """On a terminal, show `text` and the elapsed time during the block."""
         return self.progress(text, None)
 
     @contextmanager
     def progress(self, title: str, total: int | None) -> Iterator[Progressing]:
-        """Show a progress bar for `total` items, on a terminal only; yield the function that moves the bar."""
+        """On a terminal, show a progress bar for `total` items (None: unknown); yield the function that moves it."""
         left = () if total is None else (TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
         shape = (SpinnerColumn(),) if total is None else (BarColumn(), MofNCompleteColumn())
         # Without markup, because a path may contain square brackets.
@@ -130,7 +130,7 @@ TableRow = tuple[str, list[str]]  # a label, and the texts of the cells
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table for the terminal, a page or Markdown; `columns` are headings, `sections` are lists of rows."""
+    """A table for the terminal, a page or Markdown: headings of `columns`, and `sections` of rows."""
 
     title: str
     columns: list[str]
@@ -154,10 +154,10 @@ def print_table(table: TextTable, console: Console) -> None:
 
 
 def wrap(text: str, width: int, *, fold: bool = True) -> list[str]:
-    """Break `text` into at least one line, each at most `width` characters wide; line breaks in `text` are kept.
+    """Return `text` as at least one line of at most `width` columns each; line breaks in `text` are kept.
 
-    A word wider than a line is cut with `fold`, and else kept whole, so that a path can be copied. Control characters
-    become spaces. A Chinese character has the width 2.
+    A word that is longer than a line is cut if `fold` is true, otherwise kept whole, so that a path can be copied.
+    Control characters become spaces. A Chinese character takes two columns.
     """
     paragraphs = text.splitlines() or [""]
     return [line for each in paragraphs for line in _wrap_paragraph(printable(each), width, fold=fold)]

@@ -1,4 +1,4 @@
-"""Render HTML pages, and pack rollouts for them: columns for filters, and compressed blocks of full records."""
+"""Render HTML pages, and pack rollouts for a page: columns to filter by, and compressed blocks of whole records."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from sql_agent.schemas import Drop, DropCause, Outcome
 
 _SCRIPTS = ("text", "access", "data", "chart", "filter", "list", "rollout", "related", "overview", "main")
 _PACKAGE = "sql_agent.runs"
-# Messages for people, by value of `Outcome` and `DropCause`.
+# {value of `Outcome` or `DropCause`: message for people}
 MESSAGES = {word.value: word.message for word in (*Outcome, *DropCause)}
-# Rollouts per block. A page decompresses a whole block to show one rollout, in a few milliseconds.
-_BLOCK = 200
+_BLOCK = 200  # rollouts; to show one of them, a page decompresses the block, in a few milliseconds
 _LEVEL = 6  # gzip's level 9 took three times as long and saved 2 %
 _DIGITS = 4  # decimal places
 _COLUMNS = (
@@ -33,9 +32,9 @@ _COLUMNS = (
 
 
 def render_report(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]]) -> str:
-    """Return the HTML of a report that works offline, with a content security policy in a meta tag.
+    """Return the HTML of a report that works offline, with its content security policy in a meta tag.
 
-    `page` is the result of `_page_data` in report.py. `blocks` are the blocks of each run's RolloutPack.
+    `page` is the result of `_page_data` in report.py, `blocks` has the result of `RolloutPack.blocks` for each run.
     """
     nonce = secrets.token_urlsafe(16)
     return _report(
@@ -49,7 +48,7 @@ def render_report(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]]) ->
 
 
 def render_live_report(disclaimer: str, nonce: str) -> str:
-    """Return the HTML of a report whose scripts, allowed by `nonce`, request the run's data from the server."""
+    """Return the HTML of a report whose scripts request the data from the server; `nonce` allows the scripts."""
     return _report(nonce=nonce, live=True, title="Run", disclaimer=disclaimer)
 
 
@@ -61,13 +60,13 @@ def content_policy(nonce: str) -> str:
 
 
 def packed(page: Mapping[str, Any]) -> bytes:
-    """Return the data `page`, with constants for the scripts, as JSON compressed with gzip."""
+    """Return `page`, with the constants that the scripts need, as JSON compressed with gzip."""
     known = {"accurate": ACCURATE, "messages": MESSAGES}
     return compressed(json.dumps({**page, **known}, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 def dictionary(more: Mapping[str, str]) -> str:
-    """Return the Chinese translations of all pages, and `more` translations, as JSON that is safe inside HTML."""
+    """Return the Chinese translations for all pages, and `more`, as JSON that is safe inside HTML."""
     return json.dumps(json.loads(asset("zh.json")) | dict(more), ensure_ascii=False).replace("<", "\\u003c")
 
 
@@ -96,14 +95,14 @@ def _base64(data: bytes) -> str:
 
 
 def page_response(render: Callable[[str], str]) -> Response:
-    """Call `render` with a new nonce, and return its HTML with a content security policy for that nonce."""
+    """Return the HTML of `render(nonce)` for a new nonce, with a content security policy that allows the nonce."""
     nonce = secrets.token_urlsafe(16)
     policy = f"{content_policy(nonce)}; frame-ancestors 'none'"
     return HTMLResponse(render(nonce), headers={"Content-Security-Policy": policy})
 
 
 class RolloutPack:
-    """Collects the rollouts of one run or evaluation."""
+    """Collects the rollouts of a run or an evaluation for a page."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
@@ -117,7 +116,7 @@ class RolloutPack:
         return len(self.columns["step"])
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Add a line of rollouts.jsonl, or raise an error such as KeyError and add nothing."""
+        """Add a line of rollouts.jsonl; a line in another format raises an error such as KeyError and adds nothing."""
         record = line["record"] or {}
         reward = record.get("reward")
         values = {
@@ -152,7 +151,7 @@ class RolloutPack:
             self._open.clear()
 
     def blocks(self) -> list[bytes]:
-        """Return the records as JSON lines, in blocks of 200 records compressed with gzip."""
+        """Return the records in blocks: JSON lines of up to 200 records, compressed with gzip."""
         return [*self._full, compressed("\n".join(self._open))] if self._open else list(self._full)
 
     def index(self) -> JsonObject:
@@ -173,7 +172,7 @@ def compressed(text: str) -> bytes:
 
 
 def _failure(record: JsonObject) -> str:
-    """Return the first cause, found in the queries, of a wrong answer, such as "queried nothing"."""
+    """Return why an answer may be wrong, as its queries show, such as "queried nothing"."""
     answers = [call["answer"] for call in record.get("calls", ())]
     found = [answer for answer in answers if answer["status"] == "ok"]
     if record["outcome"] != Outcome.ANSWERED:

@@ -1,4 +1,4 @@
-"""Report on one run, two compared runs, or all runs: offline HTML pages, a live page, or lines in the terminal."""
+"""Report on a run, on two compared runs or on all runs: as HTML files, as a live page, or in the terminal."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ _COLUMNS = ["ended", "steps", "reward", "accurate", "correct", "model", "started
 
 
 def write_report(run_dir: Path, compared: Path | None = None) -> Path:
-    """Write report.html into `run_dir`, or comparison.html with a second run `compared`, and return the path.
+    """Write report.html into `run_dir`, or comparison.html with the run `compared`, and return its path.
 
-    Missing files, and an incomplete last line, of an interrupted run are allowed.
+    An interrupted run may lack files or have an incomplete last line. Raises DataError for a damaged file.
     """
     runs = [RunReader(folder) for folder in (run_dir, compared) if folder is not None]
     target = run_dir / ("report.html" if compared is None else "comparison.html")
@@ -62,12 +62,12 @@ def write_report(run_dir: Path, compared: Path | None = None) -> Path:
 
 
 class LiveReport:
-    """Web app with a report that follows the files of `runs`."""
+    """Web app with a report that is updated while the files of `runs` grow."""
 
     def __init__(self, runs: Sequence[RunReader]) -> None:
         self._runs = runs
         self._lock = threading.Lock()  # because starlette calls the endpoints in threads
-        self._shown: object = None  # problems and versions of the runs in `_packed`
+        self._shown: object = None  # the problems and the versions of the runs that `_packed` shows
         self._etag = 0
         self._packed = b""
 
@@ -83,7 +83,7 @@ class LiveReport:
         return page_response(lambda nonce: render_live_report(self._runs[0].disclaimer, nonce))
 
     def _get_data(self, request: Request) -> Response:
-        """Return all data except rollout records, or status 304; `problems` are messages about unreadable files."""
+        """Return all data except rollout records, or status 304 if nothing has changed."""
         with self._lock:
             problems = [problem for run in self._runs if (problem := _refreshed(run))]
             shown = (*problems, *(run.version for run in self._runs))
@@ -117,7 +117,7 @@ def _page_data(runs: Sequence[RunReader]) -> JsonObject:
 
 
 def _refreshed(run: RunReader) -> str | None:
-    """Read the new lines of a run; return an error message with its hint if a file is unreadable, else None."""
+    """Read the new lines of `run`; return None, or an error message with its hint if a file is unreadable."""
     try:
         run.refresh()
     except DataError as error:
@@ -146,9 +146,9 @@ class RunReader:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the new lines, or all lines again if a resumed run has truncated its files.
+        """Read the new lines, or all lines again after a resumed run has cut its files.
 
-        The lines before a damaged line are read.
+        Raises DataError for a damaged line, after reading the lines before it.
         """
         if not self.folder.is_dir():
             raise DataError(f"{self.folder} is gone: the folder was removed or moved", hint="move the folder back")
@@ -167,15 +167,15 @@ class RunReader:
 
     @property
     def version(self) -> object:
-        """A value that changes whenever the result of `data` changes."""
+        """A value that changes with the result of `data`."""
         return self._starts, len(self.sft), len(self.steps), len(self.validations), len(self.pack), self.sessions
 
     def stages(self, letter: str) -> list[Stage]:
-        """Return the validated stages of the run; `letter` names the run in a comparison (A or B)."""
+        """Return the stages of the run that were validated; `letter` is A or B in a comparison."""
         return stages(self.validations, sft_steps=self.config.get("sft", {}).get("steps", 0), run=letter)
 
     def data(self) -> JsonObject:
-        """Return the run's data for the page, without rollout records."""
+        """Return the data of the run for the page, without rollout records."""
         return {
             "name": self.name,
             "facts": self._facts(),
@@ -212,7 +212,7 @@ class RunReader:
             ("Questions", str(data.get("train_file") or made)),
             ("Database", recorded or str(config.get("database", {}).get("path") or "sample")),
             ("Judge", str(config.get("judge", {}).get("name", "?"))),
-            ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # verl's runs have "verl" here
+            ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # a run of verl has "verl"
             *self._program(),
         ]
 
@@ -236,7 +236,7 @@ def _duration(seconds: float) -> str:
 
 
 class RunSummary(NamedTuple):
-    """A run in the list; `texts` are the cells of `_COLUMNS`, `alarms` the sentences of `alarms()`."""
+    """A run in the list of runs; `texts` are its cells in `_COLUMNS`, `alarms` are those of `alarms()` as text."""
 
     folder: Path
     texts: list[str]
@@ -244,7 +244,7 @@ class RunSummary(NamedTuple):
 
     @property
     def report(self) -> str | None:
-        """The path of the report, relative to the folder of runs; None without a report."""
+        """The path of the run's report, relative to the folder of all runs; None without a report."""
         return f"{self.folder.name}/report.html" if (self.folder / "report.html").exists() else None
 
 
@@ -264,7 +264,7 @@ def say_runs(summaries: Sequence[RunSummary], say: Callable[[str], None]) -> Non
 
 
 def write_run_list(runs_dir: Path) -> Path:
-    """Write the page index.html, with links to the reports, into `runs_dir`, and return the page's path."""
+    """Write index.html, a page with links to all reports, into `runs_dir`, and return its path."""
     target, nonce = runs_dir / "index.html", secrets.token_urlsafe(16)
     page = render_template(
         "runs.html.j2",

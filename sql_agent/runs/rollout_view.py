@@ -1,4 +1,4 @@
-"""Print a rollout on the terminal: question, queries with rows, answer, and the reasons for the reward; or a span."""
+"""Print a span, or a rollout: its question, queries, rows and answer, and the reasons for its reward."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sql_agent.runs.console import Ui, wrap
 from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
 from sql_agent.system.messages import printable
 
-_LABEL = 11  # characters for the label
-_LEAST = 8  # characters for the text, even on a narrower terminal
-_MEASURED = 10_000  # limit in characters when a table's width is measured
+_LABEL = 11  # columns for the label
+_LEAST = 8  # columns for the text, even on a narrower terminal
+_MEASURED = 10_000  # columns of an imaginary terminal on which the width of a table is measured
 _ROWS_SHOWN = 5
 _CELL_CHARS = 300
 _VALUE_CHARS = 200  # of an attribute of a span
@@ -57,7 +57,7 @@ def show_result(answer: QueryAnswer, console: Console) -> None:
 
 
 def _show_rows(answer: QueryAnswer, console: Console) -> None:
-    """Print the first rows as a table, or one line per cell if the table is wider than the console."""
+    """Print the first rows as a table, or with a line for each cell if the table is wider than the console."""
     parts = [str(answer.count) if answer.count else "none"]
     if answer.truncated:
         parts.append("cut short by the limits on rows and characters")
@@ -110,7 +110,7 @@ def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
 
 
 def _why_not_full(reward: RewardParts) -> str:
-    if reward.judge_name == "facts":  # the reason of this judge names each criterion
+    if reward.judge_name == "facts":  # its reason names each criterion
         return reward.reason
     named = [f"{name} {value:.2f}" for name, value in reward.criteria.items() if name != "prefiltered"]
     return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])
@@ -129,7 +129,7 @@ def show_span(span: Any, ui: Ui) -> None:
 def show_field(console: Console, label: str, text: str, marked: Sequence[str] = (), *, hanging: int = 0) -> None:
     """Print `text` to the right of `label`, with the texts `marked` in colour.
 
-    Continuation lines are indented by `hanging` more characters.
+    Lines after the first are indented by `hanging` more columns.
     """
     for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL - hanging))):
         body = Text(line)

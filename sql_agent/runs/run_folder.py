@@ -2,19 +2,19 @@
 
 | file | writer | readers |
 | --- | --- | --- |
-| config.json | `RunLog`: the settings, once at the start | `settings_of_run`, `settings_to_resume`, the report |
+| config.json | `RunLog`: the settings, at each start | `settings_of_run`, `settings_to_resume`, the report |
 | run.json | `recorded_session`: start, versions, inputs, end | `read_sessions`: the report, `--resume` |
-| metrics.jsonl | `RunLog.metrics`: one line a training step | `run_lines`: the report, the summary after training |
-| validation.jsonl | `RunLog.validation`: one line a validation | the same |
-| rollouts.jsonl | `RunLog.rollouts`: one line a rollout | the report, `largest_gain` for `ask --run` |
-| sft.jsonl | supervised fine-tuning: one line a step, with its loss | the report |
+| metrics.jsonl | `RunLog.metrics`: a line per training step | `run_lines`: the report, the summary after training |
+| validation.jsonl | `RunLog.validation`: a line per validation | `run_lines`: the report, the summary after training |
+| rollouts.jsonl | `RunLog.rollouts`: a line per rollout | the report, `largest_gain` for `ask --run` |
+| sft.jsonl | `RunLog.sft`: the loss of each step of supervised fine-tuning | the report |
 | prompt.txt, tool.json | `RunLog.prompt`: the system prompt and the tool's schema | the report, `export` |
-| checkpoints/ | the backend, with the folder names in `find_checkpoints.py` | `--resume`, `ask`, `evaluate`, `export` |
-| tracking/ | trackers that write files | programs of the trackers |
+| checkpoints/ | the backend, with the folder names in `checkpoints.py` | `--resume`, `ask`, `evaluate`, `export` |
+| tracking/ | trackers that write files | the trackers' own programs |
 | report.html, comparison.html | `write_report` | browsers |
 
-`cut_to_checkpoint` removes the lines after the last checkpoint from metrics, validation and rollouts when a run is
-resumed. A lock file `.NAME.lock` next to the folder excludes a second process.
+When a run is resumed, `cut_to_checkpoint` removes the lines after the last checkpoint. A lock file, `.NAME.lock` in the
+parent folder, keeps a second process from training the run.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from sql_agent.system.messages import first_problem
 
 CONFIG, INFO = "config.json", "run.json"
 METRICS, VALIDATION, ROLLOUTS, SFT = "metrics.jsonl", "validation.jsonl", "rollouts.jsonl", "sft.jsonl"
-UNTRAINED = -1  # the step of a validation before supervised fine-tuning; 0 is before GRPO
+UNTRAINED = -1  # the step of a validation before supervised fine-tuning; step 0 is before GRPO
 PROMPT, TOOL = "prompt.txt", "tool.json"
 JsonObject = dict[str, Any]
 
-_RUN_KEYS = {"task", "runs_dir"}  # in the config.json of a run, not in that of a model
+_RUN_KEYS = {"task", "runs_dir"}  # in the config.json of every run, and not of a Hugging Face model
 _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", "torch", "transformers", "verl", "vllm")
 
 
 def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any]) -> Settings:
-    """Return the settings of `run`, overridden by the command line: `overrides`, and `flags` except `model`."""
+    """Return the settings of `run`, overridden by `overrides` and by `flags` (without `model`)."""
     *weaker, command_line = read_sources(overrides, flags={k: v for k, v in flags.items() if k != "model"})
     return merge([*weaker, run_source(run), command_line])
 
@@ -57,8 +57,7 @@ def run_source(run: Path) -> Source:
     return Source(
         str(run / CONFIG),
         flatten(read_config(run)),
-        hint="another version of this program wrote the file: use the version in run.json, or remove the "
-        "setting from the file",
+        hint="use the version of this program that is in run.json, or remove the setting from the file",
         trusted=False,
     )
 
@@ -85,7 +84,10 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def run_lines(path: Path) -> Iterator[JsonObject]:
-    """Yield the objects in the JSONL file `path`, if it exists, without a last line that was cut off."""
+    """Yield the objects in the lines of the JSONL file `path`, which may be missing or end with an incomplete line.
+
+    Raises DataError for a damaged line.
+    """
     yield from GrowingLines(path).new()
 
 
@@ -95,12 +97,12 @@ class GrowingLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = GrowingFile(path)
-        self._read = 0  # number of lines that were read
+        self._read = 0  # lines
 
     def new(self) -> Iterator[JsonObject]:
-        """Yield the objects in the lines that were appended since the last call, without an incomplete last line.
+        """Yield the objects in the complete lines that were appended since the last call.
 
-        If the caller raises an error at a line, the next call yields the same line again.
+        If the caller stops at a line, the next call yields that line again. Raises DataError for a damaged line.
         """
         for line in self._file.new():
             try:
@@ -113,7 +115,7 @@ class GrowingLines:
             self._read += 1
 
     def damaged(self, problem: str) -> DataError:
-        """Return the error for the line that was yielded last; the hint is a command that removes the line."""
+        """Return the error for the line that was yielded last, with a command that removes the line as the hint."""
         number = self._read + 1
         hint = f"remove that line, for example by sed -i '{number}d' {self._path}"
         return DataError(f"{self._path} is damaged: line {number}: {problem}", hint=hint)
@@ -125,7 +127,7 @@ class GrowingLines:
 
 @dataclass(frozen=True)
 class LargestGain:
-    """A validation question and its rewards (0–1.1) in two steps; `questions` is the number that both steps graded."""
+    """A question and its rewards (0–1.1) in two validations; `questions` is how many questions both have graded."""
 
     question: Question
     first: float
@@ -138,7 +140,8 @@ class LargestGain:
 def largest_gain(run: Path) -> LargestGain:
     """Return the question whose reward rose most between the first and the last validation of `run`.
 
-    Among equal gains the highest last reward wins.
+    Of several such questions, return the one with the highest last reward. Raises DataError if no question was graded
+    in both validations.
     """
     path = run / ROLLOUTS
     questions: dict[str, Question] = {}
@@ -163,8 +166,8 @@ def largest_gain(run: Path) -> LargestGain:
 class RunSession(Record):
     """A session of a run, from start to end; each resume adds a session.
 
-    Times are in UTC, ISO 8601. `end` is None during a session, and after the process was killed. `detail` is the error
-    of a failed session. `commit` is None without a checkout. `inputs` is {name: SHA-256}, with names such as "the
+    Times are in UTC, ISO 8601. `end` is None if the session has not ended or its process was killed. `detail` is the
+    error of a failed session. `commit` is None without a checkout. `inputs` is {name: SHA-256} with names such as "the
     database" and "the training questions".
     """
 
@@ -185,7 +188,7 @@ class RunSession(Record):
 
     @property
     def started_at(self) -> str:
-        """The start time for people, such as "2026-11-24 18:05:11 UTC"."""
+        """The start as text, such as "2026-11-24 18:05:11 UTC"."""
         return self.started.replace("T", " ").replace("+00:00", " UTC")
 
 
@@ -194,7 +197,7 @@ class _RunInfo(Record):
 
 
 def read_sessions(folder: Path) -> tuple[RunSession, ...]:
-    """Return the sessions of the run in `folder`, oldest first; empty without a run.json."""
+    """Return the sessions of the run in `folder`, the oldest first; empty if run.json is missing."""
     path = folder / INFO
     if not path.exists():
         return ()
@@ -220,9 +223,9 @@ def how_it_ended(sessions: Sequence[RunSession]) -> str:
 
 @contextmanager
 def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Record the block as a session of the run in `folder`, with its start, end and versions.
+    """Record the block as a session of the run in `folder`: its start, its end and the installed versions.
 
-    A KeyboardInterrupt is recorded as the end "interrupted", any other exception as "failed".
+    The recorded end is "interrupted" after a KeyboardInterrupt, and "failed" after another exception.
     """
     earlier = read_sessions(folder)
     session = RunSession(
@@ -242,7 +245,7 @@ def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str]
         try:
             _write(folder, (*earlier, ended))
         except OSError:
-            if end == "finished":  # else the block's own error is raised, such as a full disk
+            if end == "finished":  # otherwise the error of the block is raised, such as a full disk
                 raise
 
 
@@ -255,7 +258,7 @@ def _now() -> str:
 
 
 def _commit() -> str | None:
-    """Return the Git commit of this program's checkout, with "+changes" if tracked files were edited."""
+    """Return the Git commit of the checkout, with "+changes" if tracked files differ; None without a checkout."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None

@@ -1,49 +1,30 @@
-"""Write settings, metrics and rollouts to the folder of a new or resumed run."""
+"""Create or reopen a run's folder, and append metrics, validations and rollouts to its files."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sql_agent.config.settings import Settings, Source, flatten, merge, public_dump, with_absolute_paths
-from sql_agent.errors import ConfigError, ResumeError
+from sql_agent.config.settings import Settings, public_dump, with_absolute_paths
+from sql_agent.errors import ConfigError
 from sql_agent.rollouts.trajectory import FinishedRollout
-from sql_agent.runs.find_checkpoints import last_saved_step, local_checkpoints, verify_checkpoint
-from sql_agent.runs.run_folder import (
-    CONFIG,
-    METRICS,
-    PROMPT,
-    ROLLOUTS,
-    SFT,
-    TOOL,
-    UNTRAINED,
-    VALIDATION,
-    read_sessions,
-    run_lines,
-    run_source,
-)
+from sql_agent.runs.checkpoints import last_saved_step
+from sql_agent.runs.resume import cut_to_checkpoint
+from sql_agent.runs.run_folder import CONFIG, METRICS, PROMPT, ROLLOUTS, SFT, TOOL, UNTRAINED, VALIDATION, run_lines
 from sql_agent.runs.trackers import Trackers
-from sql_agent.schemas import Question
-from sql_agent.system.files import atomic_write, naming, timestamped_folder, write_text
-
-# Settings that may change when a run is resumed, because they do not change what the run computes.
-_MAY_CHANGE = ("runner", "local.cache_dir", "runs_dir", "judge.cache_dir", "train.micro_batch", "verl.gpu_memory_gb",
-               "verl.config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
-               "verl.config.actor_rollout_ref.model.enable_gradient_checkpointing",
-               "run_name", "tracking", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
+from sql_agent.system.files import naming, timestamped_folder, write_text
 
 
 class RunLog:
-    """Appends lines to the files in the run's `folder`, and sends metrics and rollouts to `trackers`.
+    """Appends lines to the files in a run's `folder`, and sends metrics and rollouts to `trackers`.
 
-    Each write is flushed to disk, so that a killed run loses no line. `notice` is a message for the user about a
-    renamed earlier folder or a resumed run, or empty.
+    Each line is flushed to disk, so that a killed run loses no line. `notice` tells the user that an earlier folder was
+    renamed, or after which step the run is resumed; "" for neither.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +36,8 @@ class RunLog:
     def create(cls, settings: Settings) -> RunLog:
         """Create the folder of a new run and lock it until this process ends.
 
-        An earlier folder of the same name is renamed if it has no checkpoint, else it is refused.
+        An earlier run of the same name is renamed if it has no checkpoint. Raises ConfigError if the earlier run has a
+        checkpoint, if another process trains it, or if the folder cannot be written.
         """
         try:
             settings.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -75,9 +57,9 @@ class RunLog:
 
     @classmethod
     def resume(cls, settings: Settings) -> RunLog:
-        """Open and lock the folder of an earlier run; `settings` are the result of `settings_to_resume`.
+        """Open and lock the folder of an earlier run, and cut its files back to the last checkpoint.
 
-        The files are cut back to the last checkpoint.
+        `settings` are the result of `settings_to_resume`. Raises ConfigError if another process trains the run.
         """
         log = cls(settings.runs_dir / settings.run_name)
         log._lock()
@@ -86,7 +68,8 @@ class RunLog:
         return log
 
     def _lock(self) -> None:
-        # Next to the folder, which may be renamed. In an attribute, because FileLock releases the lock when collected.
+        # The lock file is next to the folder, because the folder may be renamed. The lock is kept in an attribute,
+        # because a FileLock releases its lock when it is garbage-collected.
         self._held = FileLock(self.folder.parent / f".{self.folder.name}.lock")
         try:
             self._held.acquire(timeout=0)
@@ -97,12 +80,12 @@ class RunLog:
             ) from None
 
     def prompt(self, system: str, tool: Mapping[str, Any]) -> None:
-        """Write the system prompt and the tool's JSON schema, which are needed to serve the model elsewhere."""
+        """Write the system prompt and the JSON schema of the tool, which a server of the trained model needs."""
         write_text(self.folder / PROMPT, system)
         write_text(self.folder / TOOL, json.dumps(tool, ensure_ascii=False, indent=2))
 
     def sft(self, step: int, steps: int, loss: float) -> None:
-        """Append the loss of one step of supervised fine-tuning, in nats a token."""
+        """Append the `loss` (nats per token) of step `step` of `steps` of supervised fine-tuning."""
         self._append(SFT, [{"step": step, "steps": steps, "loss": loss}])
 
     def track_sft(self) -> None:
@@ -115,7 +98,10 @@ class RunLog:
             self.trackers.metrics(step, {f"train/{name}": value for name, value in values.items()})
 
     def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
-        """Append the metrics of a validation, {set: {metric: value}}, as `val/SET/METRIC`; step 0 is before GRPO."""
+        """Append the metrics of a validation, {set: {metric: value}}, under names `val/SET/METRIC`.
+
+        `step` is the number of GRPO steps before the validation; UNTRAINED is before supervised fine-tuning.
+        """
         named = {f"val/{name}/{key}": value for name, of_set in values.items() for key, value in of_set.items()}
         self._append(VALIDATION, [{"step": step, **named}])
         if self.trackers and step != UNTRAINED:  # trackers take no step below 0
@@ -130,7 +116,10 @@ class RunLog:
         *,
         val_set: str | None = None,
     ) -> None:
-        """Append a line for each rollout, with its record or the reason for dropping the rollout."""
+        """Append a line for each rollout of `step`, with its record, and with the reason if it was dropped.
+
+        `mode` is "train" or "val", `advantages` is {rollout id: advantage}, `val_set` the name of the validation set.
+        """
         lines = [
             {
                 "step": step,
@@ -176,106 +165,3 @@ def _rename_unsaved(folder: Path) -> str:
         )
     renamed = folder.replace(timestamped_folder(folder.parent, f"{folder.name}-unsaved-"))
     return f"A run of this name ended before its first save; its files are now in {renamed}"
-
-
-def settings_to_resume(sources: Sequence[Source]) -> Settings:
-    """Return the saved settings of the run `run_name`, overridden by the command line, the last of `sources`."""
-    given = merge(sources)
-    folder = given.runs_dir / given.run_name
-    if not given.run_name or not (folder / CONFIG).exists():
-        raise ResumeError(
-            f"no run to resume in {folder}", hint="give the name of a folder under runs_dir as run_name=NAME"
-        )
-    named, saved, now = sources[-1].values, run_source(folder), flatten(public_dump(with_absolute_paths(given)))
-    before = saved.values
-    changed = [
-        f"{name}: {before.get(name)!r} → {now.get(name)!r}"
-        for name in sorted(named)
-        if before.get(name) != now.get(name) and not _may_change(name)
-    ]
-    if changed:
-        raise ResumeError(
-            f"{folder} was run with other settings: {'; '.join(changed)}",
-            hint="leave out the changed settings, or start a new run under another run_name",
-        )
-    taken = {name: now[name] for name in {"runs_dir", "run_name", *named} if _may_change(name) and name in now}
-    settings = merge([saved, Source("command line", taken)], confirmed_by=sources)
-    saved_step = last_saved_step(folder)
-    if saved_step is None:
-        raise ResumeError(
-            f"{folder} has no checkpoint, because the run ended before its first save",
-            hint="run the same command without --resume: a new run can have the same name",
-        )
-    sessions, steps = read_sessions(folder), settings.train.steps
-    if sessions and sessions[-1].end == "finished" and saved_step >= steps:
-        raise ResumeError(
-            f"{folder} is finished: all its {steps} steps are trained and validated",
-            hint=f"to train on, add train.steps=MORE; to ask its model: sql-agent ask --run {folder}",
-        )
-    return settings
-
-
-def question_digest(questions: Iterable[Question]) -> str:
-    digest = hashlib.sha256()
-    for question in questions:
-        digest.update(json.dumps([question.id, question.question, question.answer, question.sql]).encode())
-    return digest.hexdigest()
-
-
-def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
-    """Raise ResumeError if a digest in `inputs`, {name: SHA-256}, differs from the digest at the start of the run.
-
-    An input without a recorded digest is accepted, as for a run of an older version or a database on a server.
-    """
-    before: dict[str, str] = {}
-    for session in read_sessions(folder):
-        before = session.inputs | before
-    changed = [name for name, digest in inputs.items() if before.get(name, digest) != digest]
-    if changed:
-        found = local_checkpoints(folder)
-        model = str(found[max(found)] / "model") if found else f"the result of `sql-agent export {folder} OUT`"
-        raise ResumeError(
-            f"changed since {folder} began: {' and '.join(changed)}",
-            hint="restore the original; or train on with the changed one as a new run: without --resume, with another "
-            f"run_name and with --model {model}",
-        )
-
-
-def cut_to_checkpoint(folder: Path, steps: int) -> str:
-    """Remove the lines after the last checkpoint from a run's JSONL files, because these steps are repeated.
-
-    Return a message for the user: the last saved step of `steps`, and which lines were removed or are missing.
-    """
-    saved = last_saved_step(folder) or 0
-    if (checkpoint := local_checkpoints(folder).get(saved)) is not None:
-        verify_checkpoint(checkpoint)
-    unfinished, missing, removed = [], [], 0
-    for name in (METRICS, ROLLOUTS, VALIDATION):
-        path = folder / name
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        if lines and not lines[-1].endswith(b"\n"):
-            unfinished.append(name)
-            del lines[-1]
-        steps_of_lines = [line["step"] for line in run_lines(path)]
-        kept = [(step, line) for step, line in zip(steps_of_lines, lines, strict=True) if step <= saved]
-        removed += len(lines) - len(kept)
-        if name != VALIDATION and max((step for step, _ in kept), default=0) < saved:
-            missing.append(name)
-        if len(kept) < len(lines) or name in unfinished:
-            with atomic_write(path) as part:
-                part.write_bytes(b"".join(line for _, line in kept))
-    said = [f"Resuming after step {saved} of {steps}"]
-    if unfinished:
-        said.append(f"The last line of {' and of '.join(unfinished)} was cut off and is removed")
-    if missing:
-        said.append(
-            "The checkpoint has this step, but the run ended before the step was written: it is missing in "
-            + " and ".join(missing)
-        )
-    elif unfinished or removed:
-        said.append("Later steps were not saved in a checkpoint and are repeated")
-    return ". ".join(said)
-
-
-def _may_change(key: str) -> bool:
-    return any(key == allowed or key.startswith(f"{allowed}.") for allowed in _MAY_CHANGE)

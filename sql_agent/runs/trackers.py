@@ -1,7 +1,7 @@
 """Send a run's metrics and rollouts to Weights & Biases, SwanLab, TensorBoard or AgentOps.
 
-Each tracker runs in a thread of its own, which also imports the tracker's library, so that a tracker that fails or
-hangs cannot stop or delay the run.
+Each tracker has a thread, which also imports the tracker's library, so that a tracker that fails or hangs cannot stop
+or delay the run.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ RolloutLine = Mapping[str, Any]  # a line of rollouts.jsonl
 
 _PACKAGES = {"wandb": "wandb", "swanlab": "swanlab", "tensorboard": "tensorboardX"}
 _COLUMNS = ("step", "set", "question", "sql", "answer", "reference", "reward", "judge", "advantage", "outcome")
-_TABLE_ROWS = 32  # rollouts of a step or a validation set that are sent as a table
+_TABLE_ROWS = 32  # rollouts per table
 _SFT_LOSS = "sft/loss"
-_OPEN_S = 60  # seconds to connect to Weights & Biases
-_CLOSE_S = 120.0  # for all trackers to send unsent data at the end of a run
+_OPEN_S = 60  # time limit for connecting to Weights & Biases
+_CLOSE_S = 120.0  # time limit for sending the last data at the end of a run
 
 
 class TrackedRun(NamedTuple):
-    """A run's data for trackers. `files` is the folder for trackers' files. A resumed run has the same `id`."""
+    """A run as trackers see it: `files` is the folder for their files; a resumed run keeps its `id`."""
 
     name: str
     id: str
@@ -43,16 +43,16 @@ class TrackedRun(NamedTuple):
 
     @property
     def known(self) -> dict[str, Any]:
-        """The arguments that the `init` of wandb and of swanlab share."""
+        """The arguments of both `wandb.init` and `swanlab.init`."""
         return {"project": self.project, "name": self.name, "id": self.id, "config": self.config, "resume": "allow"}
 
 
 class Tracker(NamedTuple):
-    """A tracker's functions, which may raise any error of its library.
+    """The functions of a tracker, which may raise any error of the tracker's library.
 
-    `metrics(step, values)` sends metrics such as `train/reward/mean`; `table(step, name, rollouts)` sends rollouts as
-    the table `name`, which is `train/rollouts` or `val/rollouts`. `losses(values)` sends the loss of each step of
-    supervised fine-tuning as `sft/loss`, before other metrics.
+    `metrics(step, values)` sends metrics such as `train/reward/mean`. `table(step, name, rollouts)` sends rollouts as
+    the table `train/rollouts` or `val/rollouts`. `losses(values)` sends the loss of each step of supervised fine-tuning
+    as `sft/loss`, before any other metric.
     """
 
     metrics: Callable[[int, Mapping[str, float]], None]
@@ -71,9 +71,9 @@ def check_trackers(settings: Settings) -> None:
 
 
 class Trackers:
-    """Sends metrics and rollouts to the trackers of the settings.
+    """Sends metrics and rollouts to the trackers in `settings`.
 
-    If a tracker fails, `say` reports the failure once, and the tracker receives no more data.
+    A tracker that fails is reported by `say`, and gets no more data.
     """
 
     def __init__(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> None:
@@ -90,12 +90,11 @@ class Trackers:
             self._send(lambda tracker: tracker.losses(values))
 
     def rollouts(self, step: int, mode: str, rollouts: Sequence[RolloutLine]) -> None:
-        """Send the first _TABLE_ROWS rollouts of a step as a table."""
         if some := rollouts[:_TABLE_ROWS]:
             self._send(lambda tracker: tracker.table(step, f"{mode}/rollouts", some))
 
     def close(self) -> None:
-        """Wait at most two minutes until the trackers have sent all data."""
+        """Wait until the trackers have sent all data, at most two minutes."""
         deadline = time.monotonic() + _CLOSE_S
         started = [thread for thread in self._threads if thread.ident is not None]
         for thread in started:
@@ -107,13 +106,13 @@ class Trackers:
 
     def _send(self, call: Callable[[Tracker], None]) -> None:
         for thread in self._threads:
-            if thread.ident is None:  # not earlier, because threads do not survive the fork of the runners
+            if thread.ident is None:  # started here, because a thread does not survive the fork of the runners
                 thread.start()
             thread.calls.put(call)
 
 
 class _TrackerThread(threading.Thread):
-    """Thread that opens a tracker, runs `calls` in order, and closes the tracker at None."""
+    """Opens a tracker, makes `calls` in order, and closes the tracker after None."""
 
     def __init__(self, name: str, tracked: TrackedRun, say: Callable[[str], None]) -> None:
         super().__init__(name=name, daemon=True)
@@ -153,7 +152,7 @@ def _tracked_run(settings: Settings, folder: Path) -> TrackedRun:
 
 @contextmanager
 def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
-    """Start a run at Weights & Biases; WANDB_MODE=offline writes files for `wandb sync`."""
+    """Open a run at Weights & Biases, or with WANDB_MODE=offline, write files for `wandb sync`."""
     import wandb  # noqa: PLC0415
 
     offline = os.environ.get("WANDB_MODE") in {"offline", "dryrun"}
@@ -161,7 +160,7 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
         raise TrainingError("Weights & Biases has no API key", hint="run `wandb login`, or set WANDB_MODE=offline")
     wandb.setup(wandb.Settings(silent=True))
     run.files.mkdir(parents=True, exist_ok=True)
-    # Without data about the machine and its user; the config has commit and versions.
+    # Sends no data about the machine and its user; commit and versions are in the config.
     settings = wandb.Settings(
         silent=True, console="off", init_timeout=_OPEN_S, disable_git=True, disable_code=True,
         x_disable_meta=True, x_disable_machine_info=True, x_disable_stats=True,
@@ -169,11 +168,11 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
     opened = wandb.init(
         **run.known,
         dir=str(run.files),
-        mode="offline" if offline else None,  # explicit, because an earlier run may have set another mode
+        mode="offline" if offline else None,  # given, because wandb remembers the mode of an earlier run
         settings=settings,
     )
 
-    def losses(values: Sequence[float]) -> None:  # as a picture of step 0, because wandb's steps never fall
+    def losses(values: Sequence[float]) -> None:  # as one chart at step 0, because steps of wandb must not decrease
         drawn = wandb.Table(columns=["step", "loss"], data=[list(pair) for pair in enumerate(values, 1)])
         opened.log({_SFT_LOSS: wandb.plot.line(drawn, "step", "loss", title=_SFT_LOSS)}, step=0)
 
@@ -181,20 +180,20 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
         metrics=lambda step, values: opened.log(dict(values), step=step),
         losses=losses,
         table=lambda step, name, rollouts: opened.log(
-            {name: wandb.Table(columns=list(_COLUMNS), data=[*_cells(rollouts)])}, step=step
+            {name: wandb.Table(columns=list(_COLUMNS), data=[*map(_row, rollouts)])}, step=step
         ),
     )
     opened.finish()
-    wandb.teardown()  # `finish` alone can return before an offline run is on the disk
+    wandb.teardown()  # because `finish` can return before an offline run is on the disk
 
 
 @contextmanager
 def open_swanlab(run: TrackedRun) -> Iterator[Tracker]:
-    """Start a run at SwanLab; SWANLAB_MODE=offline writes files for `swanlab sync`."""
+    """Open a run at SwanLab, or with SWANLAB_MODE=offline, write files for `swanlab sync`."""
     import swanlab  # noqa: PLC0415
     from swanlab import echarts  # noqa: PLC0415
 
-    # Without data about the machine and its user, and without the terminal's text.
+    # Sends no data about the machine and its user, and no text of the terminal.
     off = dict.fromkeys(("hardware", "runtime", "requirements", "conda", "git", "monitor"), False)
     settings = swanlab.Settings.model_validate({"interactive": False, "probe": off, "terminal": {"proxy_type": "none"}})
     opened = swanlab.init(**run.known, log_dir=str(run.files / "swanlab"), settings=settings)
@@ -204,7 +203,7 @@ def open_swanlab(run: TrackedRun) -> Iterator[Tracker]:
 
     def table(step: int, name: str, rollouts: Sequence[RolloutLine]) -> None:
         drawn = echarts.Table()
-        drawn.add(list(_COLUMNS), _cells(rollouts))
+        drawn.add(list(_COLUMNS), list(map(_row, rollouts)))
         opened.log({name: drawn}, step=step)
 
     yield Tracker(metrics, table, _each_loss(metrics))
@@ -221,7 +220,7 @@ def _each_loss(metrics: Callable[[int, Mapping[str, float]], None]) -> Callable[
 
 @contextmanager
 def _open_tensorboard(run: TrackedRun) -> Iterator[Tracker]:
-    """Write metrics, and rollouts as a Markdown table, into `tracking/tensorboard` of the run."""
+    """Write metrics, and rollouts as Markdown tables, to the run's folder `tracking/tensorboard`."""
     from tensorboardX import SummaryWriter  # noqa: PLC0415
 
     writer = SummaryWriter(str(run.files / "tensorboard"), write_to_disk=True)
@@ -233,16 +232,12 @@ def _open_tensorboard(run: TrackedRun) -> Iterator[Tracker]:
         writer.flush()
 
     def table(step: int, name: str, rollouts: Sequence[RolloutLine]) -> None:
-        rows = [_COLUMNS, ["---"] * len(_COLUMNS), *_cells(rollouts)]
+        rows = [_COLUMNS, ["---"] * len(_COLUMNS), *map(_row, rollouts)]
         lines = ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in rows]
         writer.add_text(name, "\n".join(lines), step)
 
     yield Tracker(metrics, table, _each_loss(metrics))
     writer.close()
-
-
-def _cells(rollouts: Sequence[RolloutLine]) -> list[list[str | int | float | None]]:
-    return list(map(_row, rollouts))
 
 
 def _row(rollout: RolloutLine) -> list[str | int | float | None]:

@@ -22,9 +22,9 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 @contextmanager
 def named_disk_errors(then: Callable[[], str] = lambda: "run the command again") -> Iterator[None]:
-    """Raise TrainingError for an OSError that names a file, or that comes from a full or broken disk.
+    """Raise TrainingError in place of an OSError that names a file, or that means a full or broken disk.
 
-    `then` returns what the user should do after freeing space, as a part of the hint.
+    After a full disk, the hint ends with the result of `then`: what to do once space is free.
     """
     try:
         yield
@@ -54,15 +54,15 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def make_writable(folder: Path, setting: str) -> None:
-    """Create `folder` if it is missing, after `check_writable`."""
+    """Create `folder` if it is missing. Raises the error of `check_writable`."""
     check_writable(folder, setting)
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def check_writable(folder: Path, setting: str) -> None:
-    """Raise ConfigError that names `setting` unless `folder` is writable, or can be created."""
+    """Raise ConfigError, which names `setting`, unless files can be written to `folder`; it may be missing."""
     try:
-        # With a real file, because the mode of a folder does not tell this, for example in /proc.
+        # By writing a file, because the mode of a folder does not tell, for example in /proc.
         with tempfile.TemporaryFile(dir=nearest_existing(folder)):
             pass
     except OSError as error:
@@ -73,7 +73,7 @@ def check_writable(folder: Path, setting: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush the file or folder `path` to the disk, so that it survives a power cut."""
+    """Flush the file or folder `path` to the disk, so that a power cut does not destroy it."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -82,16 +82,15 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Flush `folder` and all files and folders in it to the disk."""
     for path in (*folder.rglob("*"), folder):
         sync(path)
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file to write; the file replaces `path` if the block ends without an error.
+    """Yield the path of a temporary file to write; it replaces `path` if the block ends without an error.
 
-    After a power cut `path` has its old or its new content, never a part of the new content.
+    After a power cut, `path` has either its old or its whole new content.
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -104,7 +103,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` and a line break at its end as `atomic_write` does."""
+    """Write `text`, with a line break at its end, by `atomic_write`."""
     with atomic_write(path) as unfinished:
         unfinished.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
@@ -116,7 +115,7 @@ def append_line(path: Path, line: str) -> None:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a path at which to create a folder; it is renamed to `path` if the block ends without an error."""
+    """Yield a path at which to create a folder, which is renamed to `path` if the block ends without an error."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         yield unfinished
@@ -128,7 +127,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def copy_folder(source: Path, copy: Path) -> None:
-    """Copy the folder `source` to the new folder `copy`. An OSError names the file in `copy`."""
+    """Copy the folder `source` to the new folder `copy`. Raises OSError, which names the file in `copy`."""
     copy.mkdir()
     for path in sorted(source.rglob("*")):
         target = copy / path.relative_to(source)
@@ -142,19 +141,19 @@ def copy_folder(source: Path, copy: Path) -> None:
 
 
 def drop_cut_line(path: Path) -> None:
-    """Remove the last line of `path` if it has no line break, because the writing process was killed."""
+    """Remove the last line of `path` if it has no line break: the process that wrote the line was killed."""
     os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the lines of `path`, if it exists, without line breaks and without the line that `drop_cut_line` drops."""
+    """Return the lines of `path` that end in a line break, without the line break; none if `path` is missing."""
     return path.read_bytes().decode("utf-8").split("\n")[:-1] if path.exists() else []
 
 
 def timestamped_folder(parent: Path, prefix: str = "") -> Path:
-    """Create and return a new folder in `parent`, named `prefix` plus the UTC time, such as 20261124-180511.
+    """Create a new folder in `parent`, named `prefix` plus the UTC time, such as 20261124-180511, and return it.
 
-    If the name exists, a number is added, such as 20261124-180511-2.
+    If the name exists, the folder gets a number too, such as 20261124-180511-2.
     """
     name = f"{prefix}{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"
     folder, number = parent / name, 1
@@ -192,15 +191,15 @@ def json_object(content: bytes) -> dict[str, Any]:
 
 
 class GrowingFile:
-    """Reads each line of a growing file once, when the line is complete."""
+    """Reads the complete lines of a file that another process appends to, each line once."""
 
     def __init__(self, path: Path, *, position: int = 0) -> None:
-        """Read `path`, which may be missing at first, from the byte offset `position`."""
+        """Read from the byte offset `position` of `path`, which may be missing at first."""
         self._path = path
         self._position = position
 
     def new(self) -> Iterator[bytes]:
-        """Yield the lines, with line breaks, that were appended since the last call; no lines if the file is missing.
+        """Yield the lines, with line breaks, that were appended since the last call.
 
         If the caller stops at a line, the next call yields that line again.
         """
@@ -216,5 +215,5 @@ class GrowingFile:
 
     @property
     def was_cut(self) -> bool:
-        """Whether the file is shorter than the part that was read."""
+        """Whether the file is now shorter than what was read of it."""
         return self._position > (self._path.stat().st_size if self._path.exists() else 0)

@@ -12,15 +12,15 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-# Seconds for which requests to a silent database or model server are repeated; a restart takes less.
+# Seconds for which a request to a database or model server that is down is repeated; a restart takes less.
 OUTAGE_S = 60.0
 
 
 def printable(text: str) -> str:
-    """Replace each control character of `text` except line breaks, and each format character, with a space.
+    """Return `text` with a space for each control character, except line breaks, and for each format character.
 
-    Otherwise a terminal would execute escape sequences from a model, a server or a database, and direction marks
-    (U+202E) would change the order of the text.
+    Otherwise a terminal would execute escape sequences from a model, a server or a database, and direction marks such
+    as U+202E would change the order of the text.
     """
     return "".join(" " if _is_unsafe(character) else character for character in text)
 
@@ -39,8 +39,8 @@ def first_of(lines: Iterable[str], count: int, more: str = "more") -> list[str]:
 def first_problem(error: ValidationError, names: Mapping[str, str] | None = None) -> str:
     """Return the first problem of `error` as "field: reason", such as "levels.0.name: Field required".
 
-    The result has no field if the whole value is wrong. `names` replaces the first part of a field, for example by the
-    name of a column.
+    If the whole value is invalid, the returned text is the reason only, without a field name. `names` maps the first
+    part of a field name to the name for the message, such as that of a column.
     """
     problem = error.errors(include_url=False)[0]
     place = [str(part) for part in problem["loc"]]
@@ -50,14 +50,14 @@ def first_problem(error: ValidationError, names: Mapping[str, str] | None = None
 
 
 def reason(problem: ErrorDetails) -> str:
-    """Return the message of one of the `errors()` of a ValidationError, without names of Python classes."""
+    """Return the message of `problem`, an item of `ValidationError.errors()`, without names of Python classes."""
     if problem["type"] == "model_type":
         return "not an object"
     return problem["msg"].removeprefix("Value error, ")
 
 
 class Outage:
-    """Reports the start and the end of each outage of the service `name` once, with `say`; thread-safe."""
+    """Reports with `say` when the service `name` goes down and when it comes back; thread-safe."""
 
     def __init__(self, name: str, say: Callable[[str], object]) -> None:
         self._name = name
@@ -66,12 +66,12 @@ class Outage:
         self._lock = threading.Lock()
 
     def begin(self, how: str) -> None:
-        """Report the outage, unless reported already; `how` is such as "does not answer"."""
+        """Report that the service is down, once per outage; `how` is such as "does not answer"."""
         if self._changes_to(lasts=True):
             self._say(f"{self._name} {how}")
 
     def end(self) -> None:
-        """Report that the service answers again, if its outage was reported."""
+        """Report that the service answers again, if an outage was reported."""
         if self._changes_to(lasts=False):
             self._say(f"{self._name} answers again.")
 

@@ -1,4 +1,4 @@
-"""How this process runs and ends: event loop, garbage collection, interrupts, and children that end with it.
+"""Set up this process and end it: event loop, garbage collection, interrupts, child processes.
 
 An interrupt is Ctrl-C, SIGTERM, or a terminal that is closed (SIGHUP).
 """
@@ -23,26 +23,26 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130  # exit code
 _PR_SET_PDEATHSIG = 1  # option of prctl(2)
 _SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides the cursor
-_NEW_OBJECTS = 50_000  # new objects per garbage collection
+_NEW_OBJECTS = 50_000  # between two garbage collections
 
 
 def install_event_loop() -> None:
     """Let asyncio.run use `EventLoop` in this process and its forks, and collect garbage less often."""
-    # With the default of 700 new objects, collections find little garbage: most objects belong to waiting tasks.
+    # Collections after 700 new objects, the default, find little garbage: most objects belong to waiting tasks.
     gc.set_threshold(_NEW_OBJECTS)
     asyncio.set_event_loop_policy(_Policy())
 
 
 class EventLoop(uvloop.Loop):
-    """uvloop's event loop, fixed for a connection that fails over a given socket.
+    """uvloop's event loop with a fix: after a failed connection, a file descriptor is not closed twice.
 
-    When the connection is cancelled, for example by aiohttp's time-out, uvloop before 0.23 closes the socket's file
-    descriptor. The socket object closes the same number again when it is collected, and by then another connection may
-    use the number, for example one to a database worker. litellm's proxy does not accept a newer uvloop yet.
+    When a connection over a given socket is cancelled, for example by aiohttp's time-out, uvloop before 0.23 closes the
+    socket's file descriptor. The socket object closes the same number again when it is collected, and by then the
+    number may belong to another connection, for example to a database worker. litellm's proxy needs an older uvloop.
     """
 
     async def create_connection(self, *args: Any, sock: socket.socket | None = None, **kwargs: Any) -> Any:
-        """Connect as uvloop does. After a failure `sock` is detached from its file descriptor."""
+        """Connect as uvloop does; after a failure, detach `sock` from its file descriptor."""
         try:
             return await super().create_connection(*args, sock=sock, **kwargs)
         except (ValueError, TypeError):  # wrong arguments: the socket was not touched
@@ -60,10 +60,10 @@ class _Policy(uvloop.EventLoopPolicy):
 
 @contextmanager
 def slow_imports() -> Iterator[None]:
-    """Exclude every object that is created inside the context, such as imported modules, from garbage collection.
+    """Exclude the objects that the block creates, such as imported modules, from garbage collection.
 
-    Modules are never freed, so garbage collections need not examine their objects. The collections took half of the
-    time of importing agent-lightning, and copied memory pages that runners share with their parent (see `gc.freeze`).
+    Modules are never freed. Collections took half of the time of importing agent-lightning, and later made copies of
+    the memory pages that runners share with their parent (see `gc.freeze`).
     """
     gc.disable()
     try:
@@ -74,15 +74,15 @@ def slow_imports() -> Iterator[None]:
 
 
 def repeat_command(added: Sequence[str]) -> NoReturn:
-    """Replace this process by its own command with the arguments `added` at the end."""
+    """Replace this process by a process with the same command and the further arguments `added`."""
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], *added])  # noqa: S606  no shell is wanted
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Return the signals that stop this program, without SIGHUP if it is ignored, as under nohup.
+    """Return the signals that stop this program, without SIGHUP if nohup made this process ignore it.
 
-    SIGINT stops the program even if it was ignored at the start, as in a background process of a script.
+    SIGINT stops the program even if a script started the process in the background, with SIGINT ignored.
     """
     is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in STOPPING if not (is_kept and number is signal.SIGHUP)]
@@ -95,8 +95,8 @@ def say_interrupted() -> None:
 def end_interrupted(say: Callable[[], None] = lambda: None) -> NoReturn:
     """Call `say` and exit at once with code 130, without Python's own shutdown.
 
-    Python's shutdown waits for threads, prints a traceback after another interrupt, and lets C++ abort in threads of
-    torch. Child processes end by themselves after this process.
+    Python's shutdown waits for threads, prints a traceback after another interrupt, and makes threads of torch abort.
+    Child processes end by themselves after this process.
     """
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
@@ -112,10 +112,10 @@ def end_interrupted(say: Callable[[], None] = lambda: None) -> NoReturn:
 
 @contextmanager
 def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = say_interrupted) -> Iterator[None]:
-    """Call `handler` at the first stopping signal in the block, which needs a running event loop.
+    """Call `handler` on the running event loop at the first stopping signal during the block.
 
-    A second signal, even after the block, calls `again` and exits at once with code 130. A second SIGHUP is ignored,
-    because closing a terminal can send two. Without a signal, the block's end restores the earlier handlers.
+    A second signal, even after the block, calls `again` and exits at once with code 130; a second SIGHUP is ignored,
+    because closing a terminal can send two. If no signal came, the earlier handlers are restored after the block.
     """
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in stopping_signals()}
@@ -149,20 +149,20 @@ def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = 
 
 
 def die_with_parent() -> None:
-    """Let the kernel send SIGTERM to this process when its parent dies. On systems other than Linux, do nothing."""
+    """Let the kernel send SIGTERM to this process when its parent dies; does nothing except on Linux."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def go_on(pid: int) -> None:
-    """Send SIGCONT to the child `pid`, because a process suspended by a signal cannot handle SIGTERM."""
+    """Send SIGCONT to the child `pid`, because a suspended process cannot handle SIGTERM."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
 
 
 def _drop_output() -> None:
-    """Discard stdout and stderr if their terminal or pipe is closed: a write would raise, and the run not be saved."""
+    """Discard stdout and stderr if their terminal or pipe is closed; else a write would raise and stop the saving."""
     output = select.poll()
     for number in (1, 2):
         output.register(number, 0)

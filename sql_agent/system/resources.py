@@ -1,4 +1,4 @@
-"""The resources of this machine, such as memory and disk, and what happens when memory runs out."""
+"""Measure this machine's cores, memory, disk and GPUs, and handle errors that mean out of memory."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from sql_agent.errors import SqlAgentError, TrainingError
 
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 OUT_OF_MEMORY = errno.ENOMEM  # exit code of a process that ran out of memory
-MORE_MEMORY = "end other programs, or lower train.micro_batch or runner.concurrency; then start it again"
-# Parts of error messages: RuntimeErrors of torch, CUDA, oneDNN and Python's threads (whose stacks need memory),
-# SystemErrors of torch's bindings, and ImportErrors of the loader of shared libraries.
+MORE_MEMORY = "end other programs, or lower train.micro_batch or runner.concurrency; then start the run again"
+# Parts of messages that mean out of memory: in RuntimeErrors of torch, CUDA, oneDNN and Python's threads (whose stacks
+# need memory), in SystemErrors of torch's bindings, and in ImportErrors of the loader of shared libraries.
 _WORDS = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "can't start new thread",
           "error return without exception set", "failed to map segment")  # fmt: skip
 _KINDS = (RuntimeError, SystemError, ImportError)
 
 
 def usable_cores() -> int:
-    """Return the number of processor cores that this process may use, within the limits of containers and taskset."""
+    """Return the number of processor cores that this process may use, as limited by a container or taskset."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory available to this process, within its container's limit; None if unknown."""
+    """Return the bytes of memory that this process can still get, as limited by a container; None if unknown."""
     kilobytes = _counter("/proc/meminfo", "MemAvailable:")
     if kilobytes is None:
         return None
@@ -48,7 +48,7 @@ def free_disk(path: Path) -> int:
 
 
 def free_shown(path: Path) -> str:
-    """Return what is free on the disk that contains `path`, such as "1.2 GB are free" or "no inodes are free"."""
+    """Return the free space of the disk of `path` in words: "1.2 GB are free" or "no inodes are free: …"."""
     disk = os.statvfs(nearest_existing(path))
     if disk.f_files and not disk.f_favail:
         return "no inodes are free: the disk has as many files as it can have"
@@ -65,7 +65,7 @@ def shown_size(count: int) -> str:
 
 
 def raise_open_files(wanted: int) -> int:
-    """Raise this process's limit of open files to `wanted`, or as far as allowed, and return at most `wanted`."""
+    """Raise this process's limit of open files to `wanted`, or as far as allowed; return the limit or `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
@@ -75,7 +75,7 @@ def raise_open_files(wanted: int) -> int:
 
 
 def gpu_names() -> list[str]:
-    """Return the names of the GPUs that this process may use. Empty if nvidia-smi is missing or fails."""
+    """Return the names of the GPUs that this process may use; empty if nvidia-smi is missing or fails."""
     return _nvidia_smi("name")
 
 
@@ -87,7 +87,7 @@ def gpu_memory() -> tuple[int, int] | None:
 
 
 def _nvidia_smi(query: str) -> list[str]:
-    """Return a line with the values of `query` for each GPU in CUDA_VISIBLE_DEVICES, or for all if it is not set."""
+    """Return the values of `query` as a line for each GPU in CUDA_VISIBLE_DEVICES, or for all GPUs without it."""
     command, visible = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
     if command is None or visible == "":
         return []
@@ -97,13 +97,12 @@ def _nvidia_smi(query: str) -> list[str]:
             [command, f"--query-gpu={query}", "--format=csv,noheader,nounits", *only],
             capture_output=True, text=True, check=False, timeout=20,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):  # a damaged driver makes it hang
+    except (OSError, subprocess.TimeoutExpired):  # with a damaged driver, nvidia-smi hangs
         return []
     return shown.stdout.splitlines() if shown.returncode == 0 else []
 
 
 def is_memory_error(error: BaseException) -> bool:
-    """Return whether `error` means that this process or its GPU is out of memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     words = str(error)
@@ -112,7 +111,7 @@ def is_memory_error(error: BaseException) -> bool:
 
 @contextmanager
 def named_memory_errors() -> Iterator[None]:
-    """Raise TrainingError instead of an error that means out of memory."""
+    """Raise TrainingError in place of an error of the block that means out of memory."""
     try:
         yield
     except SqlAgentError:
@@ -128,7 +127,7 @@ def named_memory_errors() -> Iterator[None]:
 
 @contextmanager
 def ends_without_memory() -> Iterator[None]:
-    """Exit with the code OUT_OF_MEMORY and no traceback after an error in the block that means out of memory."""
+    """After an error of the block that means out of memory, exit with the code OUT_OF_MEMORY and no traceback."""
     try:
         yield
     except Exception as error:
@@ -140,7 +139,7 @@ def ends_without_memory() -> Iterator[None]:
 def end_when_ignored() -> None:
     """Install hooks that exit with the code OUT_OF_MEMORY after a MemoryError in a destructor or a thread.
 
-    Python only prints these errors, and the process would wait for ever for a thread that never started.
+    Python only prints such an error, and this process would then wait for ever for a thread that never started.
     """
     ignore, end_of_thread = sys.unraisablehook, threading.excepthook
 
@@ -156,20 +155,20 @@ def end_when_ignored() -> None:
 
 
 def memory_kills() -> int:
-    """Return how many processes on this host the kernel has killed because memory ran out; 0 if unknown."""
+    """Return how many processes of this host the kernel has killed because memory ran out; 0 if unknown."""
     return _counter("/proc/vmstat", "oom_kill ") or 0
 
 
 def _counter(path: str, name: str) -> int | None:
-    """Return the number after `name` in a file of Linux's kernel; None elsewhere."""
+    """Return the number after `name` in the kernel's file `path`; None without such a file or name."""
     lines = Path(path).read_text(encoding="ascii").splitlines() if Path(path).exists() else []
     return next((int(line.split()[1]) for line in lines if line.startswith(name)), None)
 
 
 def how_killed(code: int, kills_before: int) -> str:
-    """Describe the death of a process by its exit code, a negative signal, such as "was killed by SIGKILL".
+    """Return how a process died in words, such as "was killed by SIGKILL"; `code` is the negative signal.
 
-    `kills_before` is the result of `memory_kills` from before the death.
+    `kills_before` is the result of `memory_kills` before the death.
     """
     if code == -signal.SIGKILL and memory_kills() > kills_before:
         return "was killed by the kernel, because memory ran out"

@@ -1,11 +1,10 @@
-"""Serve: bind sockets, check bearer tokens and origins, and run ASGI apps."""
+"""Run web servers: bind sockets, check bearer tokens and origins, serve ASGI apps."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import hmac
-import json
 import secrets
 import socket
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -18,15 +17,17 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sql_agent.errors import ConfigError, TrainingError
 
-LOCAL_NAMES = ("127.0.0.1", "localhost")  # host names in URLs of this machine's own servers
-# With uvicorn's default of 5 s, connections would be closed between two training steps.
+LOCAL_NAMES = ("127.0.0.1", "localhost")  # of this machine in URLs
+# uvicorn's default of 5 s closes connections between two training steps.
 _KEEP_ALIVE_S = 3600
 _STOP_S = 5.0  # longest wait for the server to stop
+_GRACE_S = 1  # wait for open requests when the server stops
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -37,7 +38,10 @@ _HEADERS = {
 
 
 def bind(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
-    """Return a socket bound to `host`, an address of this machine; port 0 means any free port."""
+    """Return a socket bound to `host`, an address of this machine, and to `port`; port 0 means any free port.
+
+    Raises ConfigError for an impossible address, TrainingError if the port is taken.
+    """
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -67,9 +71,9 @@ def free_port() -> int:
 
 
 def address_towards(url: str) -> str:
-    """Return this machine's IPv4 address in the network of the server at `url`; 127.0.0.1 for a local server.
+    """Return this machine's IPv4 address in the network of the server at `url`, without sending anything.
 
-    Nothing is sent.
+    Raises TrainingError if the server's network cannot be reached.
     """
     server = urlsplit(url)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -86,16 +90,16 @@ def new_token() -> str:
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """Return the HTTP headers with the bearer `token`; no headers for None."""
+    """Return the HTTP header with the bearer `token`; no header for None."""
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
 class AccessCheck:
     """ASGI middleware that requires the bearer `token` (unless None) and same-origin requests.
 
-    The paths `open_paths` need no token. `Host` must be one of the names `hosts`, unless None: a website whose name
-    resolves to 127.0.0.1 sends its own name as `Host`. `Origin`, which browsers send with requests of other websites,
-    must be equal to `Host`. Refused requests get status 401 or 403.
+    The paths `open_paths` need no token. The header Host must be one of `hosts` (None: any), because a website whose
+    name resolves to 127.0.0.1 sends its own name as Host. The header Origin, which browsers send with requests of other
+    websites, must be equal to Host. Refused requests get status 401 or 403.
     """
 
     def __init__(
@@ -117,12 +121,8 @@ class AccessCheck:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             status, detail = refusal
-            body = json.dumps({"detail": detail}).encode()
-            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-            if status == HTTPStatus.UNAUTHORIZED:
-                headers.append((b"www-authenticate", b"Bearer"))
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else None
+            await JSONResponse({"detail": detail}, status, headers)(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})
 
@@ -137,16 +137,16 @@ class AccessCheck:
         if self._token is None or scope["path"] in self._open_paths:
             return None
         given = headers.get(b"authorization", "")
-        if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):  # takes constant time
+        if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):  # in constant time
             return None
         return HTTPStatus.UNAUTHORIZED, "the bearer token is missing or wrong"
 
 
 def web_app(routes: Sequence[Route], *, token: str | None, host: str) -> ASGIApp:
-    """Return an app that serves `routes` at the address `host` and requires the bearer `token`, if there is one.
+    """Return an app that serves `routes` at the address `host` and requires the bearer `token`, unless None.
 
-    The path `/` requires no token, because a browser opens a page without one; so the page must contain no data.
-    With a local `host`, the Host header must be a local name, which excludes websites whose name resolves to 127.0.0.1.
+    The path `/` requires no token, because a browser cannot send one when it opens a page; so the page must contain no
+    data. With a local `host`, the Host header must be a local name (see `AccessCheck`).
     """
     hosts = LOCAL_NAMES if host in LOCAL_NAMES else None
     access = Middleware(AccessCheck, token=token, open_paths={"/"}, hosts=hosts)
@@ -175,14 +175,12 @@ def uvicorn_server(
     token: str | None,
     *,
     open_paths: Collection[str] = (),
-    grace_s: int = 1,
     lifespan: Literal["auto", "off"] = "off",
     log_level: str = "warning",
 ) -> uvicorn.Server:
-    """Return a server for `app`. Requests need the bearer `token`, if there is one, except for the paths `open_paths`.
+    """Return a server for `app`. Requests need the bearer `token`, unless None, except for the paths `open_paths`.
 
-    At the end the server waits `grace_s` seconds for open requests. With `lifespan` "auto" the server calls the startup
-    and shutdown handlers of `app`.
+    With `lifespan` "auto", the server calls the startup and shutdown handlers of `app`.
     """
     config = uvicorn.Config(
         AccessCheck(app, token, open_paths=open_paths),
@@ -192,7 +190,7 @@ def uvicorn_server(
         server_header=False,
         proxy_headers=False,
         lifespan=lifespan,
-        timeout_graceful_shutdown=grace_s,
+        timeout_graceful_shutdown=_GRACE_S,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
     return uvicorn.Server(config)
@@ -216,7 +214,7 @@ async def served(server: uvicorn.Server, sock: socket.socket) -> AsyncIterator[N
 
 
 def page_url(sock: socket.socket, token: str | None) -> str:
-    """Return the URL of the page at `sock`, with the token after a #, a part that browsers do not send."""
+    """Return the URL of the page at `sock`; the token is in the fragment, which browsers do not send."""
     return f"{http_url(sock)}/{f'#token={token}' if token else ''}"
 
 

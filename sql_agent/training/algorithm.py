@@ -16,15 +16,15 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts.group_ranking import GroupBarrier
 from sql_agent.rollouts.lease import End, LeaseHolder
+from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.preflight import check_triplet
 from sql_agent.rollouts.processes import Recovery, RunProcesses, cancel_stale_rollouts, proxy_name
-from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.scheduler import RetryingScheduler, RolloutScheduler, describe_stall
 from sql_agent.rollouts.store import RunStore, named_store_errors
 from sql_agent.runs.console import Ui
-from sql_agent.runs.find_checkpoints import how_to_go_on
+from sql_agent.runs.resume import how_to_go_on
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.system.files import named_disk_errors

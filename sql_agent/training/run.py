@@ -15,8 +15,8 @@ import agentlightning as agl
 
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
+from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses
-from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, watched_store
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.runner_role import RunnerRole

@@ -240,4 +240,4 @@ def test_a_runner_that_is_interrupted_says_that_it_leaves_and_ends_with_130(tmp_
             wait_for(says(log, "Waiting for an algorithm"), runner)
             runner.send_signal(signal.SIGINT)
             assert runner.wait(30) == 130
-    assert log.read_text().splitlines()[-1] == "This runner leaves; what it has in hand is run again by others"
+    assert log.read_text().splitlines()[-1] == "This runner leaves; other runners run its unfinished rollouts again"

@@ -19,9 +19,9 @@ from fastapi.responses import JSONResponse
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import PreflightError
+from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.preflight import check_opentelemetry, check_triplet
 from sql_agent.rollouts.processes import RunProcesses
-from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.supervisor import Ended

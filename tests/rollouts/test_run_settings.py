@@ -67,7 +67,7 @@ def test_nothing_of_the_store_runs_a_command_or_loads_code_that_the_runner_did_n
     own = load_settings(["agent.mcp_command=sql-agent mcp"])
     assert settings_here(changed(mcp_url="http://10.0.0.9/mcp"), own)[1].agent.mcp_command == "sql-agent mcp"
     library = "tests.support.library:TASK"
-    with pytest.raises(ConfigError, match=f"the task {library}, whose code runs here only when this runner names it"):
+    with pytest.raises(ConfigError, match=f"the task {library}, whose code runs here only if this runner names"):
         settings_here(changed(task=library), load_settings())
     assert settings_here(changed(task=library), load_settings([f"task={library}"]))[1].task == library
     assert settings_here(changed(task="spider"), load_settings())[1].task == "spider"
@@ -82,7 +82,7 @@ def test_another_database_or_another_judge_of_this_host_is_named(theirs: Setting
     taken, here = settings_here(sent(theirs), load_settings([f"database.path={tmp_path / 'other.db'}"]))
     with pytest.raises(ConfigError, match=r"other\.db differs from the database"):
         check_same(taken, here)
-    with pytest.raises(ConfigError, match="judge is another"):
+    with pytest.raises(ConfigError, match="judge differs from that of the run"):
         check_same(taken.model_copy(update={"judge": "facts/0"}), here)
 
 

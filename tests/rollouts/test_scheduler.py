@@ -159,7 +159,7 @@ async def test_a_store_that_is_stopped_keeps_no_rollout_from_being_cancelled(mon
             aiohttp.ClientResponseError(REQUEST, (), status=500, message="a defect"),
             "the store answers /v1/agl/rollouts with status 500: a defect",
         ),
-        (json.JSONDecodeError("no value", "", 0), "an answer of the store cannot be used: JSONDecodeError: no value"),
+        (json.JSONDecodeError("no value", "", 0), "the store sent an unreadable answer: JSONDecodeError: no value"),
     ],
 )
 def test_a_store_that_answers_what_does_not_help_is_not_said_to_be_silent(error: Exception, said: str) -> None:

@@ -79,7 +79,7 @@ async def test_whoever_sends_spans_gets_whatever_error_keeps_them_from_the_store
     monkeypatch.setattr(spans, "_RETRIES", 1)
     monkeypatch.setattr(aiohttp.ClientSession, "post", Mock(side_effect=RuntimeError("the handler is closed")))
     exporter = SpanExporter()
-    span = make_span("call", {}, rollout_id="r", attempt_id="a", seconds=(1.0, 2.0))
+    span = make_span("call", {}, rollout_id="r", attempt_id="a", sequence_id=1, seconds=(1.0, 2.0))
     with pytest.raises(TrainingError, match="did not accept 1 spans: RuntimeError: the handler is closed"):
         await asyncio.wait_for(exporter.send("http://127.0.0.1:1", [span]), timeout=10)
     await exporter.close()

@@ -10,8 +10,9 @@ import pytest
 
 from sql_agent.config.settings import load_settings, read_sources
 from sql_agent.errors import ConfigError, ResumeError
+from sql_agent.runs.resume import check_inputs, question_digest, settings_to_resume
 from sql_agent.runs.run_folder import recorded_session
-from sql_agent.runs.run_log import RunLog, check_inputs, question_digest, settings_to_resume
+from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 
 

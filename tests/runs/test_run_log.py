@@ -12,8 +12,9 @@ import pytest
 from sql_agent.cli.command import exits_cleanly
 from sql_agent.config.settings import load_settings, read_sources
 from sql_agent.errors import ConfigError
+from sql_agent.runs.resume import settings_to_resume
 from sql_agent.runs.run_folder import settings_of_run
-from sql_agent.runs.run_log import RunLog, settings_to_resume
+from sql_agent.runs.run_log import RunLog
 
 
 def test_runs_that_start_in_the_same_second_get_a_folder_each(tmp_path: Path) -> None:

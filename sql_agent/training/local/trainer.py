@@ -23,15 +23,9 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.trajectory import FinishedRollout
+from sql_agent.runs.checkpoints import ADAPTERS, digests, initial_weights, local_checkpoint, local_checkpoints
 from sql_agent.runs.console import Ui
-from sql_agent.runs.find_checkpoints import (
-    ADAPTERS,
-    digests,
-    how_to_go_on,
-    initial_weights,
-    local_checkpoint,
-    local_checkpoints,
-)
+from sql_agent.runs.resume import how_to_go_on
 from sql_agent.runs.run_folder import SFT
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question

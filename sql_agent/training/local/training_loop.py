@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sql_agent.errors import SqlAgentError
-from sql_agent.rollouts.proxy_calls import ServedModel
+from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.scheduler import RetryingScheduler, RolloutLostError, RolloutRequest
 from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.runs.run_folder import UNTRAINED

@@ -15,8 +15,8 @@ from typing import Any
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import GpuMemoryError, TrainingError
+from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses
-from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.scheduler import RetryingScheduler
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import SFT

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sql_agent.errors import TrainingError
-from sql_agent.runs.find_checkpoints import last_checkpoint, last_saved_step
+from sql_agent.runs.checkpoints import last_checkpoint, last_saved_step
 from sql_agent.training.local.trainer import save_checkpoint
 from sql_agent.training.policy.model import Policy
 

@@ -12,8 +12,8 @@ import torch
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.trajectory import FinishedRollout, TokenSequence
+from sql_agent.runs.checkpoints import last_checkpoint
 from sql_agent.runs.console import Ui
-from sql_agent.runs.find_checkpoints import last_checkpoint
 from sql_agent.runs.run_log import RunLog
 from sql_agent.system.servers import bearer
 from sql_agent.training.local.trainer import PolicyTrainer

@@ -14,7 +14,7 @@ from sql_agent.agent.demonstrations import demonstrate
 from sql_agent.agent.tools import tool_schema
 from sql_agent.config.settings import load_settings
 from sql_agent.database import open_database
-from sql_agent.rollouts.proxy_calls import PolicyCalls, ServedModel
+from sql_agent.rollouts.llm_proxy import PolicyCalls, ServedModel
 from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.schemas import Question
 from sql_agent.tasks.medical.medical_task import TASK

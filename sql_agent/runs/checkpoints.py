@@ -1,4 +1,4 @@
-"""Find the checkpoints of a run, of the backends local and verl, and verify their files by SHA-256."""
+"""Find the checkpoints of a run, saved by the backend local or verl, and verify their files by SHA-256."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sql_agent.errors import DataError
 
-# Folder names; fullmatch excludes unfinished folders such as step-000005.partial.
+# Folder names of checkpoints. An unfinished folder has another name, such as step-000005.partial.
 _LOCAL = re.compile(r"step-(\d{6,})")
 _VERL = re.compile(r"global_step_(\d+)")
 
@@ -21,12 +21,12 @@ def local_checkpoint(run: Path, step: int) -> Path:
 
 
 def initial_weights(run: Path) -> Path:
-    """Return the folder of the local backend's weights before GRPO, which LoRA and the KL penalty need for --resume."""
+    """Return the folder of the weights before GRPO, which the backend local needs to resume with LoRA or a KL term."""
     return run / "checkpoints" / "base"
 
 
 def local_checkpoints(run: Path) -> dict[int, Path]:
-    """Return the local backend's complete checkpoints as {step: folder}, in ascending order."""
+    """Return the complete checkpoints of the local backend as {step: folder}, in ascending order."""
     return {step: folder for step, folder in _by_step(run, _LOCAL).items() if (folder / "state.json").exists()}
 
 
@@ -39,13 +39,13 @@ def checkpoints_by_step(run: Path) -> dict[int, Path]:
 
 
 def step_of_verl(folder: Path) -> int | None:
-    """Return the step of the verl checkpoint `folder`; None for another folder."""
+    """Return the step of the verl checkpoint `folder`; None if `folder` is not such a checkpoint."""
     named = _VERL.fullmatch(folder.name)
     return int(named[1]) if named and (folder / "actor").is_dir() else None
 
 
 def last_saved_step(folder: Path) -> int | None:
-    """Return the step after which a resumed run continues; None without a checkpoint."""
+    """Return the step of the last checkpoint, after which a resumed run continues; None without a checkpoint."""
     steps = list(local_checkpoints(folder))
     latest = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
     if latest.exists() and (text := latest.read_text(encoding="utf-8").strip()).isdigit():
@@ -53,14 +53,11 @@ def last_saved_step(folder: Path) -> int | None:
     return max(steps, default=None)
 
 
-def how_to_go_on(folder: Path) -> str:
-    """Say how to resume the run in `folder`, or to start it again if there is no checkpoint."""
-    resumed = "" if last_saved_step(folder) is None else f" with --resume run_name={folder.name}"
-    return f"the same command{resumed}"
-
-
 def last_checkpoint(run: Path) -> Path:
-    """Return the Hugging Face model folder of the last checkpoint of `run`."""
+    """Return the Hugging Face folder of the model in the last checkpoint of `run`, after `verify_checkpoint`.
+
+    Raises DataError if there is no checkpoint, or only checkpoints of verl.
+    """
     if found := local_checkpoints(run):
         last = found[max(found)]
         verify_checkpoint(last, model_only=True)
@@ -70,19 +67,19 @@ def last_checkpoint(run: Path) -> Path:
             f"the checkpoints of {run} are from the backend verl and not Hugging Face folders",
             hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
         )
-    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it again")
+    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save: start it again")
 
 
 def digests(checkpoint: Path) -> dict[str, str]:
-    """Return {relative path: SHA-256} of all files in `checkpoint`; a path is such as model/config.json."""
+    """Return {path: SHA-256} of all files in `checkpoint`; a path is relative, such as model/config.json."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file())
     return {path.relative_to(checkpoint).as_posix(): _sha256(path) for path in files}
 
 
 def verify_checkpoint(checkpoint: Path, *, model_only: bool = False) -> None:
-    """Raise DataError for the first file of a local `checkpoint` whose SHA-256 is not the one in state.json.
+    """Raise DataError if a file of a local `checkpoint` is missing, or its SHA-256 differs from that in state.json.
 
-    With `model_only` only the files in model/ are checked.
+    With `model_only`, only the files in model/ are checked.
     """
     state = checkpoint / "state.json"
     try:
