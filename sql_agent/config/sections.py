@@ -398,8 +398,7 @@ class Settings(Section):
         "en", description="language of the natural questions and of the sample database (used if no database is given)"
     )
     task: str = Field(
-        "medical",
-        description="medical, spider, ehrsql, a description NAME.toml, or package.module:NAME for a Task of your own",
+        "medical", description="medical, spider, ehrsql, a file NAME.toml, or package.module:NAME for your own Task"
     )
     model: str = Field("", description="Hugging Face folder or id; empty: the embedded SmolLM2-135M-Instruct")
     backend: Literal["auto", "local", "verl"] = Field(
