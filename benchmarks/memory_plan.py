@@ -194,7 +194,7 @@ def _peaks(probe: Path) -> dict[str, float]:
 
 
 def _planned(run: Path) -> dict[str, Any]:
-    """Return what was planned for a run: the whole card by phase, the trainer's tensors by phase, and the passes."""
+    """Return a run's plan: the whole GPU by phase, the trainer's tensors by phase, and the size of micro-batches."""
     plan = plan_memory(Settings(**json.loads((run / "config.json").read_text(encoding="utf-8"))))
     elsewhere = ("CUDA and vLLM's graphs", "vLLM")
     return {

@@ -79,7 +79,7 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
     )
     with (folder / "verl.log").open("w") as log:
         subprocess.run(
-            [sys.executable, "-m", "sql_agent.training.verl.launch", str(path)],
+            [sys.executable, "-m", "sql_agent.training.verl.verl_main", str(path)],
             check=True, stdout=log, stderr=log, env=os.environ | environment,
         )  # fmt: skip
     return steps_of(metrics)

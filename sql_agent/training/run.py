@@ -31,7 +31,7 @@ from sql_agent.system.process import install_event_loop
 from sql_agent.system.servers import address_towards, new_token
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.local.training_loop import LocalGrpo
-from sql_agent.training.verl.grpo import VerlGrpo
+from sql_agent.training.verl.run_verl import VerlGrpo
 
 _CANCEL_TIMEOUT_S = 3.0
 _SERVED_AS = "policy"

@@ -124,7 +124,7 @@ def test_memory_disk_and_time_are_printed_without_a_gpu(
         "1.54 B parameters, all weights trained",
         "fine-tuning rollouts update AdamW's step",
         "gradients 6.2 6.2 6.2",
-        "update needs 76.0 of 76.0 GB; passes of an update have at most 12556 tokens; vLLM gets 32.0 GB",
+        "update needs 76.0 of 76.0 GB; micro-batches have at most 12556 tokens; vLLM gets 32.0 GB",
         "55.6 GB for checkpoints",
         "A step: 15.1 s (rollouts 7.3",
         "60 steps 15.1",

@@ -29,7 +29,7 @@ _IMPORTED = (
     "sql_agent.training.local.policy_service",
     "sql_agent.training.local.trainer",
     "sql_agent.training.run",
-    "sql_agent.training.verl.grpo",
+    "sql_agent.training.verl.run_verl",
     "sql_agent.tasks.medical.medical_task",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",

@@ -11,10 +11,10 @@ sys.path[0] = str(ROOT)
 
 from sql_agent.cli import train  # noqa: E402
 from sql_agent.cli.command import exits_cleanly  # noqa: E402
-from sql_agent.training.verl import grpo  # noqa: E402
+from sql_agent.training.verl import run_verl  # noqa: E402
 
 mock.patch("sql_agent.cli.train_checks.verl_is_installed", lambda: True).start()
-grpo.TRAINER_MODULE = "tests.support.fake_verl"
+run_verl.TRAINER_MODULE = "tests.support.fake_verl"
 
 if __name__ == "__main__":
     sys.exit(exits_cleanly(train.main))

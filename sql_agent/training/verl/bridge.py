@@ -1,4 +1,4 @@
-"""Pass the dataset, the token and the fine-tuned model from the main process to verl's processes.
+"""Pass the dataset, the bearer token and the fine-tuned model's path from the main process to verl's processes.
 
 This module imports neither torch nor agent-lightning, because every process of verl imports this module.
 """
@@ -20,7 +20,7 @@ from sql_agent.system.files import atomic_write
 if TYPE_CHECKING:
     from sql_agent.rollouts.scheduler import Mode
 
-RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # not a setting, so the name lacks the prefix of settings
+RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # without the prefix of settings, because the token is not a setting
 SFT_RESULT = "sft.json"
 # The settings of the section `agent` that the policy's endpoints need.
 TEMPLATE_SETTINGS = ("tool_format", "chat_template", "thought_tokens")
@@ -29,7 +29,7 @@ _POLL_S = 0.2
 
 
 def write_dataset(questions: Sequence[Question], path: Path, mode: Mode) -> None:
-    """Write `questions` to the parquet file `path` for verl; each row has one complete Question as JSON."""
+    """Write `questions` to the parquet file `path`, as verl reads it; each row has one complete Question as JSON."""
     rows = [
         {
             "data_source": "sql_agent",
@@ -44,7 +44,7 @@ def write_dataset(questions: Sequence[Question], path: Path, mode: Mode) -> None
 
 
 def typed(value: Any) -> Any:
-    """Convert strings from the command line into numbers, booleans, lists or None, also inside dicts."""
+    """Convert a string from the command line into a number, boolean, list or None, also in the values of a dict."""
     if isinstance(value, dict):
         return {key: typed(item) for key, item in value.items()}
     if not isinstance(value, str):
@@ -56,7 +56,7 @@ def typed(value: Any) -> Any:
 
 
 def token_environment(token: str) -> dict[str, str]:
-    """Return the environment variables with a run's bearer token for verl's processes and vLLM's server."""
+    """Return environment variables that give a run's bearer token to verl's processes and to vLLM's server."""
     return {RUN_VARIABLE: token, _VLLM_VARIABLE: token}
 
 
@@ -72,7 +72,7 @@ def write_sft_result(run: Path, model: str) -> None:
 
 
 def wait_for_sft_result(path: Path) -> str:
-    """Wait for the file `path` of `write_sft_result`, and return the path of the fine-tuned model.
+    """Wait until `write_sft_result` has written the file `path`, and return the path of the fine-tuned model.
 
     There is no time limit, because the main process ends this process when supervised fine-tuning fails.
     """

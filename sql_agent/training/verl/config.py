@@ -1,4 +1,4 @@
-"""Convert our settings into verl's configuration, which is made of plain dicts, without importing verl."""
+"""Convert our settings into verl's configuration (nested dicts) without importing verl."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class OwnOptions(BaseModel):
     """Our own options in verl's configuration, such as verl.config.sql_agent.level=transition."""
 
     model_config = ConfigDict(extra="forbid")
-    endpoints: PositiveInt = 4  # processes that render and parse the policy's conversations
-    level: Literal["trajectory", "transition"] = "trajectory"  # join a rollout's turns, or one sequence for each turn
+    endpoints: PositiveInt = 4  # number of processes that render and parse the policy's conversations
+    # "trajectory" joins the turns of a rollout; "transition" makes one sequence of each turn.
+    level: Literal["trajectory", "transition"] = "trajectory"
 
 
 def defaults(task: str, *, npu: bool = False) -> list[Path]:
@@ -40,7 +41,7 @@ def trains_on_npu(settings: Settings) -> bool:
 
 
 def own_options(settings: Settings) -> OwnOptions:
-    """Return the options of `verl.config.sql_agent`. Raises ConfigError."""
+    """Return the options of `verl.config.sql_agent`. Raises ConfigError when an option is unknown or wrong."""
     try:
         return OwnOptions.model_validate(settings.verl.config.get("sql_agent", {}))
     except ValidationError as error:
@@ -51,11 +52,11 @@ def own_options(settings: Settings) -> OwnOptions:
 
 
 def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
-    """Convert `settings` into nested options of verl, which the user's `verl.config` overrides later.
+    """Convert `settings` into nested options of verl. The user's `verl.config` is merged over them in `verl_main.py`.
 
-    `run` is the run's folder, `rollout_server` a URL. After supervised fine-tuning, `launch.py` replaces the path of
-    the policy, `settings.model`, with that of the fine-tuned model. Raises ConfigError when the settings contradict
-    each other or the run does not fit into the memory of a GPU.
+    `run` is the run's folder, and `rollout_server` the URL at which verl requests rollouts. The path of the policy is
+    `settings.model`; after supervised fine-tuning, `verl_main.py` replaces it with the path of the fine-tuned model.
+    Raises ConfigError when the settings contradict each other or the run does not fit into the memory of a GPU.
     """
     train, verl = settings.train, settings.verl
     check(settings)
@@ -94,7 +95,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 "ppo_mini_batch_size": train.questions_per_step // train.minibatches,
                 "ppo_max_token_len_per_gpu": memory.tokens,
                 "data_loader_seed": settings.seed,
-                # The weights that adapters leave as they are need no more precision than the forward pass.
+                # With LoRA these weights are frozen, and frozen weights need no more precision than the forward pass.
                 "fsdp_config": {"model_dtype": "bfloat16" if verl.lora_rank else "fp32"},
             },
             "rollout": _rollout(settings, memory.vllm / memory.card.total),
@@ -105,7 +106,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
 
 def _template_settings(settings: Settings) -> dict[str, Any]:
     agent = settings.agent
-    if agent.chat_template is not None:  # absolute: verl has another working directory
+    if agent.chat_template is not None:  # must be an absolute path, because verl has another working directory
         agent = agent.model_copy(update={"chat_template": agent.chat_template.resolve()})
     return agent.model_dump(mode="json", include=set(TEMPLATE_SETTINGS))
 
@@ -122,11 +123,11 @@ def check(settings: Settings) -> None:
         )
     if verl.config.get("algorithm", {}).get("filter_groups"):
         raise ConfigError(
-            "verl.config.algorithm.filter_groups has no effect", hint="use verl.dynamic_sampling, for example =10"
+            "verl.config.algorithm.filter_groups has no effect", hint="use verl.dynamic_sampling=10 instead"
         )
     if verl.nnodes > 1 and verl.host == "127.0.0.1":
         raise ConfigError(
-            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1, which verl.host gives for this host",
+            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1, which verl.host gives as the address",
             hint="set verl.host to this host's address in the cluster",
         )
     if verl.trainer_mode == "separate_async" and verl.n_gpus < 2:
@@ -136,7 +137,7 @@ def check(settings: Settings) -> None:
 def verl_environment() -> dict[str, str]:
     """Return the environment variables that every process of verl needs."""
     package_root = str(Path(__file__).resolve().parents[3])
-    # A Ray cluster that restart_ray.sh has started rejects clients without its token. Other clusters ignore a token.
+    # A Ray cluster started by restart_ray.sh rejects clients that lack the cluster's token. Other clusters ignore it.
     token = "RAY_ADDRESS" in os.environ and (Path.home() / ".ray" / "auth_token").exists()
     authentication = {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")} if token else {}
     return authentication | {
@@ -147,8 +148,7 @@ def verl_environment() -> dict[str, str]:
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "RAY_DEDUP_LOGS": "0",
-        # The number of task events, of 3 KB each, that Ray keeps. A run reaches Ray's default of 100,000 in a quarter
-        # of an hour.
+        # Ray keeps at most so many task events of 3 KB each. A run reaches Ray's default, 100,000, in 15 minutes.
         "RAY_task_events_max_num_task_in_gcs": "10000",
     }
 

@@ -1,6 +1,6 @@
-"""Extension classes that verl loads by name: the agent loop, its manager and the replay buffers.
+"""Extend verl with an agent loop, a manager of agent loops and two replay buffers.
 
-`agent_loops.yaml` and `config.py` name these classes. Only verl's processes import this module, which imports verl.
+verl loads these classes by the names in `agent_loops.yaml` and `config.py`. Only verl's processes import this module.
 """
 
 from __future__ import annotations
@@ -20,25 +20,23 @@ from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS, run_token
 from sql_agent.training.verl.policy_endpoint import find_endpoints
 
 _POLL_S = 0.05  # verl's default of 2 s is a third of the step time of a small model
-_METRIC = "reward"  # verl's name for the value that verl compares within a group
-_ANNOUNCE_TIMEOUT_S = 600.0  # for the rollout server to start the LLM proxies and to test every route
+_METRIC = "reward"  # verl's name of the rewards that decide whether a group is informative
+_ANNOUNCE_TIMEOUT_S = 600.0  # time limit for the rollout server to start the LLM proxies and to test every route
 
 
 class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Runs a session of verl as a rollout in agent-lightning's store; the agent runs in a runner process.
-
-    `run` returns one output for each token sequence, all with the reward of the whole rollout (0.0–1.1). verl counts
-    the session of a lost rollout as failed.
-    """
+    """Runs each session of verl as a rollout in agent-lightning's store; the agent runs in a runner process."""
 
     def __init__(self, trainer_config: Any, **_: Any) -> None:
-        # The base class is not initialised, because the policy's endpoint renders the conversations.
+        # The base class would load a tokenizer, but the policy's endpoint renders the conversations.
         self.config = trainer_config.config
 
     async def run(self, sampling_params: dict[str, Any], **sample: Any) -> list[AgentLoopOutput]:
-        """Run one rollout of the question in `sample`, a row of the dataset with verl's `global_steps` and `uid`.
+        """Run one rollout of the question in `sample`, and return one output for each token sequence of the rollout.
 
-        `sampling_params` is not used, because the agent has its own settings for sampling.
+        `sample` is a row of the dataset with verl's `global_steps` and `uid`. Each output has the reward of the whole
+        rollout (0.0–1.1). `sampling_params` is not used, because the agent has its own settings for sampling. Raises
+        RuntimeError when the rollout was lost; verl then counts the session as failed.
         """
         request = {
             "question": sample["extra_info"]["question"],
@@ -47,22 +45,20 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
             "group": sample["uid"],
         }
         url = f"{self.config.sql_agent.rollout_server}/rollouts"
-        async with _session(asyncio.get_running_loop()).post(url, json=request) as response:
-            if response.status != 200:
-                raise RuntimeError(f"{response.status} from {url}: {await response.text()}")
-            body = await response.json()
-        return [_output(part, body) for part in body["sequences"]]
+        rollout = await _post(_session(asyncio.get_running_loop()), url, request)
+        return [_output(sequence, rollout) for sequence in rollout["sequences"]]
 
 
 class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
-    """Connects the policy to the LLM proxies, then dispatches sessions to agent loops as verl's manager does."""
+    """Connects the policy to the LLM proxies, then distributes sessions over agent loops like verl's own manager."""
 
     @classmethod
     @auto_await  # type: ignore[untyped-decorator]
     async def create(cls, *args: Any, **kwargs: Any) -> LightningAgentLoopManager:
-        """Create the manager as verl does, serve the policy, and wait until rollouts can be scheduled.
+        """Create the manager as verl does, serve the policy, and return when rollouts can be scheduled.
 
-        The policy's endpoints serve the vLLM replicas. The rollout server gets their URLs and tests each route.
+        The policy's endpoints, which forward to the vLLM replicas, are started. Their URLs are sent to the rollout
+        server, which tests each route. Raises RuntimeError when the rollout server reports an error.
         """
         config, client = kwargs["config"], kwargs["llm_client"]
         instance = cls(*args, **kwargs)
@@ -74,20 +70,16 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         addresses = await asyncio.gather(*(endpoint.serve.remote(*policy) for endpoint in endpoints))
         url = f"{config.sql_agent.rollout_server}/endpoints"
         timeout = aiohttp.ClientTimeout(total=_ANNOUNCE_TIMEOUT_S)
-        async with (
-            aiohttp.ClientSession(timeout=timeout, headers=bearer(run_token())) as session,
-            session.post(url, json=addresses) as response,
-        ):
-            if response.status != 200:
-                raise RuntimeError(f"{response.status} from {url}: {await response.text()}")
+        async with aiohttp.ClientSession(timeout=timeout, headers=bearer(run_token())) as session:
+            await _post(session, url, addresses)
         return instance
 
 
 class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
-    """Replay buffer for the trainer mode `sync`, which replaces a question whose rollouts were all lost.
+    """Replay buffer of the trainer mode `sync`; it replaces each question whose rollouts were all lost.
 
-    With `informative_only`, a question whose rollouts all have the same reward is replaced too (dynamic sampling, Yu et
-    al. 2025, arXiv:2503.14476, 3.2).
+    With `informative_only` it also replaces each question whose rollouts all have the same reward (dynamic sampling, Yu
+    et al. 2025, arXiv:2503.14476, 3.2).
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -102,10 +94,7 @@ class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
 
 
 class PromptReplayBufferAsync(ReplayBufferAsync):  # type: ignore[misc]
-    """Replay buffer for the asynchronous trainer modes.
-
-    With `informative_only`, groups whose rewards are all equal are not trained.
-    """
+    """Replay buffer of the asynchronous trainer modes; with `informative_only` it drops groups with equal rewards."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs, poll_interval=_POLL_S, filter_groups_metric=_filter_metric(kwargs["sampler_kwargs"]))
@@ -117,8 +106,7 @@ def _filter_metric(options: Any) -> str | None:
 
 @functools.cache
 def _session(_: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
-    """Return the HTTP session of the given event loop, which must be running."""
-    # No limit on connections and no timeout, because the scheduler limits the time of each rollout.
+    """Return the HTTP session of an event loop, without limits, because the scheduler limits each rollout's time."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None),
@@ -126,13 +114,21 @@ def _session(_: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
     )
 
 
-def _output(part: dict[str, Any], rollout: dict[str, Any]) -> AgentLoopOutput:
-    first_version, last_version = part["versions"] or (None, None)
+async def _post(session: aiohttp.ClientSession, url: str, body: Any) -> Any:
+    """Post `body` as JSON and return the JSON of the reply. Raises RuntimeError when the status is not 200."""
+    async with session.post(url, json=body) as response:
+        if response.status != 200:
+            raise RuntimeError(f"{response.status} from {url}: {await response.text()}")
+        return await response.json()
+
+
+def _output(sequence: dict[str, Any], rollout: dict[str, Any]) -> AgentLoopOutput:
+    first_version, last_version = sequence["versions"] or (None, None)
     return AgentLoopOutput(
-        prompt_ids=part["prompt_ids"],
-        response_ids=part["response_ids"],
-        response_mask=part["response_mask"],
-        response_logprobs=part["logprobs"],
+        prompt_ids=sequence["prompt_ids"],
+        response_ids=sequence["response_ids"],
+        response_mask=sequence["response_mask"],
+        response_logprobs=sequence["logprobs"],
         reward_score=rollout["reward"],
         num_turns=rollout["turns"],
         metrics=AgentLoopMetrics(generate_sequences=rollout["seconds"]),

@@ -1,4 +1,4 @@
-"""Read verl's metrics, and find the last line, the last error and a failure of vLLM in verl's log."""
+"""Convert verl's metrics, and find the last line, the last error and a failure of vLLM in verl's log."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from sql_agent.training.step_monitor import update_metrics
 
 _SHOWN = 500  # maximum number of characters of a line that is shown
 _SEARCHED = 400  # number of lines at the end of a log that are searched for an error
-# The prefix of Ray and vLLM before a line: "(WorkerDict pid=7) (Worker pid=8) ERROR 11-23 15:46:55 [core.py:1] ".
+# Ray and vLLM write a prefix before a line: "(WorkerDict pid=7) (Worker pid=8) ERROR 11-23 15:46:55 [core.py:1] ".
 _PREFIX = re.compile(r"^(?:\([^()]*\bpid=[^()]*\)\s*)*(?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\]\s*)?")
 _ERROR = re.compile(r"^(?:error:|[\w.]*(?:Error|Exception)\b(?!\())")
 # Messages after which vLLM serves no more requests.
 _ENGINE_FAILED = ("Worker failed with error", "died unexpectedly, shutting down executor")
-_GRACE_S = 10.0
+_GRACE_S = 10.0  # time limit for verl to end by itself after vLLM failed
 _UPDATE_STAGES = ("old_log_prob", "ref", "adv", "update_actor", "update_weights")
 
 
 class EngineMonitor:
-    """Finds a failure of vLLM in verl's log; construct the monitor before verl starts.
+    """Finds a failure of vLLM in the lines that are added to verl's log after the monitor was constructed.
 
-    verl notices when vLLM fails during rollouts, but waits for ever when vLLM fails while receiving new weights.
+    verl ends when vLLM fails during rollouts, but waits for ever when vLLM fails while receiving new weights.
     """
 
     def __init__(self, log: Path) -> None:
@@ -36,7 +36,7 @@ class EngineMonitor:
         self._since = 0.0
 
     def failure(self) -> str | None:
-        """Return vLLM's error message, if verl has not ended by itself in the 10 s after it was logged."""
+        """Return vLLM's error message once 10 s have passed since it was found; until then, and without one, None."""
         if self._cause is None and (cause := self._logged()):
             self._cause, self._since = cause, time.monotonic()
         return self._cause if time.monotonic() - self._since > _GRACE_S else None
@@ -50,24 +50,24 @@ class EngineMonitor:
 
 
 def last_error(log: Path) -> str:
-    """Return the last error in a log without its traceback, else the last line of the log (at most 500 characters)."""
+    """Return the last error message in a log, or the last line of a log without one (at most 500 characters)."""
     causes = [text for line in _lines(log)[-_SEARCHED:] if _ERROR.match(text := _message(line))]
     return causes[-1][:_SHOWN] if causes else last_line(log)
 
 
 def ran_out_in_update(log: Path) -> bool:
-    """Return whether a log ends with an update that ran out of the GPU's memory."""
+    """Return whether the last error in a log says that an update ran out of the GPU's memory."""
     return "out of memory" in last_error(log) and any("update_actor" in line for line in _lines(log)[-_SEARCHED:])
 
 
 def last_line(log: Path) -> str:
-    """Return the last non-empty line of a log, without colours (at most 500 characters)."""
+    """Return the last non-empty line of a log without colours (at most its last 500 characters)."""
     lines = map(_plain, reversed(_lines(log)))
     return next((line[-_SHOWN:] for line in lines if line), "it printed nothing")
 
 
 def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the finite ones of verl's metrics of a step together with those of `update_metrics`."""
+    """Return verl's finite metrics `values` of a step, and the same metrics under the names of `update_metrics`."""
     known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
     update_s = sum(known.get(f"timing_s/{stage}", 0.0) for stage in _UPDATE_STAGES)
     figures = {"grad_norm": known["actor/grad_norm"]} if "actor/grad_norm" in known else {}
@@ -83,5 +83,5 @@ def _plain(line: str) -> str:
 
 
 def _message(line: str) -> str:
-    """Return a line without colours and without the prefix that Ray and vLLM add."""
+    """Remove the colours and the prefix of Ray and vLLM from a line."""
     return _PREFIX.sub("", _plain(line))

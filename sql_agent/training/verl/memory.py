@@ -1,4 +1,4 @@
-"""Reckon the memory of a GPU in each phase of a run of verl, choose how much to compute at once, or refuse the run.
+"""Estimate the GPU memory of each phase of a verl run, choose the size of micro-batches, or refuse the run.
 
 Sources: verl 0.9 trains with FSDP1 in fp32 and computes in bf16; its fused kernel computes logits in chunks of 512
 tokens; AdamW keeps two fp32 moments. The bytes of a layer were counted on Qwen2 (tests/training/policy/test_shape.py),
@@ -18,22 +18,22 @@ from sql_agent.training.policy.model_config import Shape, config_of, context_of
 from sql_agent.training.verl.bridge import typed
 
 GB = 1e9
-_USABLE = 0.95  # of the free memory; the rest is lost between the allocator's blocks
+_USABLE = 0.95  # share of the free memory; the rest is lost between the allocator's blocks
 _CONTEXTS = 3.5 * GB  # CUDA contexts of trainer and vLLM, vLLM's CUDA graphs, cuBLAS, NCCL
-_ONE_CONTEXT = 1.5 * GB
+_ONE_CONTEXT = 1.5 * GB  # the same without vLLM
 _BUCKET = 2 << 30  # verl's rollout.checkpoint_engine.update_weights_bucket_megabytes
-_VLLM_SHARE = 0.4  # of the free memory; a larger key-value cache made no step faster
+_VLLM_SHARE = 0.4  # share of the free memory; a larger key-value cache made no step faster
 _VLLM_BATCH = 8192  # rollout.max_num_batched_tokens
-_MIN_SEQUENCES = 4  # of the longest rollout, that the key-value cache must hold
-_MOST_TOKENS = 24576  # a larger forward pass is no faster
-_ENOUGH_TOKENS = 8192  # with fewer, gradient checkpointing costs less than many small passes
+_MIN_SEQUENCES = 4  # number of rollouts of maximum length for which the key-value cache must have room
+_MOST_TOKENS = 24576  # a larger micro-batch is no faster
+_ENOUGH_TOKENS = 8192  # below this, gradient checkpointing costs less time than many small micro-batches
 _LOGITS_CHUNK = 512
 _CHUNK_BYTES = 40  # for each logit of a chunk: about ten fp32 copies in the fused kernel's backward pass
 _LOGIT_BYTES = 16  # for each logit without the fused kernel
-_BACKWARD_LAYERS = 0.75  # gradients inside one layer, in units of what the layer keeps
-_UNEVEN = 1.1  # verl balances micro-batches by work, so one of them may exceed the tokens that it should have
-SFT_TOKENS = 8192
-_SFT_ENOUGH = 4096
+_BACKWARD_LAYERS = 0.75  # bytes of the gradients inside one layer, as a share of the activations that the layer keeps
+_UNEVEN = 1.1  # verl balances micro-batches by work, so a micro-batch may exceed its limit of tokens by this factor
+_SFT_MOST_TOKENS = 8192
+_SFT_ENOUGH_TOKENS = 4096
 _SAMPLED = 0.5  # share of a demonstration's tokens for which logits are computed
 
 _TOKENS, _CHECKPOINTING = "actor.ppo_max_token_len_per_gpu", "model.enable_gradient_checkpointing"
@@ -54,15 +54,16 @@ class Card:
 
     @property
     def torch_share(self) -> float:
-        """The share of the card for torch's allocator, beside the CUDA context."""
+        """The share (0–1) of the card's memory for torch's allocator, which leaves room for the CUDA context."""
         return max(0.0, self.free - _ONE_CONTEXT) / self.total
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a run computes on each of `gpus` GPUs; `tokens`, `checkpointing` and `vllm` (bytes) only if they are given.
+    """The properties of a run that determine the memory of each of its `gpus` GPUs.
 
-    With `is_apart`, other GPUs sample.
+    `length` is the maximum number of tokens in a rollout. With `is_apart`, other GPUs sample. `tokens` (of a
+    micro-batch), `checkpointing` and `vllm` (bytes) are None unless `verl.config` sets them.
     """
 
     length: int
@@ -79,11 +80,11 @@ class Load:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How much to compute at once on a `card`, and the bytes of each phase by part.
+    """The size of micro-batches on `card`, and the estimated bytes of each phase.
 
-    A pass of GRPO has `tokens` tokens, and with `checkpointing` it computes activations again. `sft_tokens` and
-    `sft_checkpointing` are the same for supervised fine-tuning. `vllm` are vLLM's bytes. `phases` is {phase: {part:
-    bytes}}, empty if the model's sizes are unknown.
+    A micro-batch of GRPO has at most `tokens` tokens; `checkpointing` turns gradient checkpointing on. `sft_tokens` and
+    `sft_checkpointing` are the same for supervised fine-tuning. vLLM gets `vllm` bytes. `phases` is {phase: {part:
+    bytes}}, empty if the model's dimensions are unknown.
     """
 
     card: Card
@@ -101,31 +102,29 @@ class MemoryPlan:
 
     @property
     def summary(self) -> str:
-        """A line for the user: the phase that needs most, and the size of a pass."""
-        again = ", activations computed again" if self.checkpointing else ""
-        passes = f"passes of an update have at most {self.tokens} tokens{again}; vLLM gets {self.vllm / GB:.1f} GB"
+        """A line for the user: the memory of the largest phase, and the size of a micro-batch."""
+        again = ", with gradient checkpointing" if self.checkpointing else ""
+        chosen = f"micro-batches have at most {self.tokens} tokens{again}; vLLM gets {self.vllm / GB:.1f} GB"
         if not self.phases:
-            return f"GPU memory is not reckoned, because the model's sizes are unknown: {passes}"
+            return f"GPU memory is not estimated, because the model's dimensions are unknown; {chosen}"
         name, size = self.worst
-        return f"GPU memory: {name} needs {size / GB:.1f} of {self.card.usable / GB:.1f} GB; {passes}"
+        return f"GPU memory: {name} needs {size / GB:.1f} of {self.card.usable / GB:.1f} GB; {chosen}"
 
     @property
     def fits(self) -> bool:
         return not self.phases or self.worst[1] <= self.card.usable
 
 
-def reckon(shape: Shape, load: Load, card: Card) -> MemoryPlan:
-    """Choose the largest passes of a model of `shape` that fit on `card`, and reckon the bytes of every phase."""
+def _estimate(shape: Shape, load: Load, card: Card) -> MemoryPlan:
+    """Choose the largest micro-batches of a model of `shape` that fit on `card`, and estimate each phase's bytes."""
     fixed = _fixed_parts(shape, load)
     vllm = _vllm_bytes(shape, load, card, sum(fixed["rollouts"].values()))
     room = card.usable - sum(fixed["update"].values())
-    tokens, checkpointing = _passes(
-        load, room, (per_token(shape, load, checkpointing=False), per_token(shape, load, checkpointing=True))
-    )
-    each = per_token(shape, load, checkpointing=checkpointing)
+    token_bytes = _token_bytes(shape, load, checkpointing=False), _token_bytes(shape, load, checkpointing=True)
+    tokens, checkpointing = _micro_batch(load, room, token_bytes)
     phases = {
         "rollouts": fixed["rollouts"] | ({} if load.is_apart else {"vLLM": vllm}),
-        "update": fixed["update"] | {"activations": each * tokens},
+        "update": fixed["update"] | {"activations": token_bytes[checkpointing] * tokens},
         "AdamW's step": fixed["step"],
     }
     sft, sft_tokens, sft_checkpointing = _fine_tuning(shape, load, card)
@@ -134,17 +133,17 @@ def reckon(shape: Shape, load: Load, card: Card) -> MemoryPlan:
     return MemoryPlan(card, tokens, checkpointing, sft_tokens, sft_checkpointing, vllm, phases)
 
 
-def per_token(shape: Shape, load: Load, *, checkpointing: bool) -> float:
-    """Return the bytes of an update for each token of `ppo_max_token_len_per_gpu`."""
+def _token_bytes(shape: Shape, load: Load, *, checkpointing: bool) -> float:
+    """Return the bytes of an update for each token of a micro-batch."""
     kept = 2 * shape.hidden * shape.layers + shape.layer_bytes if checkpointing else shape.layer_bytes * shape.layers
     logits = 0 if load.is_fused else _LOGIT_BYTES * shape.vocabulary
     return _UNEVEN * (kept + _BACKWARD_LAYERS * shape.layer_bytes + logits)
 
 
 def _fixed_parts(shape: Shape, load: Load) -> dict[str, Parts]:
-    """Return the bytes of each phase that depend on no choice."""
+    """Return the bytes of each phase that do not depend on vLLM's share or on the size of micro-batches."""
     trained = shape.adapter_parameters(load.lora_rank) if load.lora_rank else shape.parameters
-    # The weights that adapters leave as they are stay in bf16.
+    # With LoRA the frozen weights are in bf16.
     weights = (2 * shape.parameters + 4 * trained if load.lora_rank else 4 * shape.parameters) / load.gpus
     moments, gradients = 8 * trained / load.gpus, 4 * trained / load.gpus
     in_bf16 = 2 * (shape.embedding_parameters + 2 * shape.layer_parameters)
@@ -153,7 +152,7 @@ def _fixed_parts(shape: Shape, load: Load) -> dict[str, Parts]:
     context = _ONE_CONTEXT if load.is_apart else _CONTEXTS
     state: Parts = {"weights": weights, "AdamW": moments, "CUDA and vLLM's graphs": context}
     return {
-        # verl copies the weights, in buckets, to send them to vLLM.
+        # verl sends a copy of the weights to vLLM, in buckets.
         "rollouts": state | {"copy of the weights": weights + _BUCKET},
         "update": state
         | {"gradients": gradients, "weights in bf16": in_bf16, "logits of a chunk": logits + output_gradient},
@@ -162,7 +161,7 @@ def _fixed_parts(shape: Shape, load: Load) -> dict[str, Parts]:
 
 
 def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> float:
-    """Return as many bytes for vLLM as `others` leave, at most its share of the card and at least what it needs."""
+    """Return vLLM's bytes: what the `others` leave free, at most _VLLM_SHARE, at least what four rollouts need."""
     if load.vllm is not None:
         return load.vllm
     weights = 2 * shape.parameters / load.tensor_parallel
@@ -171,18 +170,20 @@ def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> float:
     return int(max(least, min(_VLLM_SHARE * card.free, card.usable - (0 if load.is_apart else others))))
 
 
-def _passes(load: Load, room: float, each: tuple[float, float]) -> tuple[int, bool]:
-    """Return the tokens of a pass in `room` bytes and whether it checkpoints; a token takes `each` without and with."""
-    fitting = [load.tokens or min(max(_MOST_TOKENS, load.length), int(room / size)) for size in each]
+def _micro_batch(load: Load, room: float, token_bytes: tuple[float, float]) -> tuple[int, bool]:
+    """Return the number of tokens of a micro-batch that fits into `room` bytes, and whether to use checkpointing.
+
+    `token_bytes` are the bytes of a token without and with gradient checkpointing.
+    """
     checkpointing = load.checkpointing
     if checkpointing is None:
-        enough = load.tokens or max(load.length, _ENOUGH_TOKENS)
-        checkpointing = room / each[False] < enough
-    return max(fitting[checkpointing], load.length), checkpointing
+        checkpointing = room / token_bytes[False] < (load.tokens or max(load.length, _ENOUGH_TOKENS))
+    tokens = load.tokens or min(max(_MOST_TOKENS, load.length), int(room / token_bytes[checkpointing]))
+    return max(tokens, load.length), checkpointing
 
 
 def _fine_tuning(shape: Shape, load: Load, card: Card) -> tuple[Parts, int, bool]:
-    """Return the bytes of supervised fine-tuning by part, the tokens of a pass, and whether it checkpoints."""
+    """Return the bytes of supervised fine-tuning by part, the tokens of a micro-batch, and whether to checkpoint."""
     trained = shape.adapter_parameters(load.lora_rank) if load.lora_rank else shape.parameters
     parts: Parts = {"CUDA and vLLM's graphs": _ONE_CONTEXT, "AdamW": 8 * trained, "gradients": 4 * trained}
     if load.lora_rank:
@@ -194,30 +195,31 @@ def _fine_tuning(shape: Shape, load: Load, card: Card) -> tuple[Parts, int, bool
     room, logits = card.usable - sum(parts.values()), _SAMPLED * _LOGIT_BYTES * shape.vocabulary
     kept = (shape.layers * layer, shape.layers * residual + layer)
     each = [size + _BACKWARD_LAYERS * layer + logits for size in kept]
-    least = min(load.length, _SFT_ENOUGH)
+    least = min(load.length, _SFT_ENOUGH_TOKENS)
     checkpointing = room / each[False] < least
-    tokens = max(least, min(SFT_TOKENS, int(room / each[checkpointing])))
+    tokens = max(least, min(_SFT_MOST_TOKENS, int(room / each[checkpointing])))
     return parts | {"activations": each[checkpointing] * tokens}, tokens, checkpointing
 
 
 def plan_memory(settings: Settings) -> MemoryPlan:
     """Plan the GPU memory of a run of the backend `verl`. Raises ConfigError when the memory of the GPU is unknown.
 
-    A model of unknown sizes gets the smallest passes.
+    If the model's dimensions are unknown, plan the smallest micro-batches (the length of one rollout) with gradient
+    checkpointing, unless `verl.config` sets them.
     """
     card, load = card_of(settings), _load_of(settings)
     if shape := Shape.of(config_of(settings.model) or {}):
-        return reckon(shape, load, card)
+        return _estimate(shape, load, card)
     vllm = load.vllm if load.vllm is not None else _VLLM_SHARE * card.free
     checkpointing = True if load.checkpointing is None else load.checkpointing
-    return MemoryPlan(card, load.tokens or load.length, checkpointing, _SFT_ENOUGH, True, vllm, {})
+    return MemoryPlan(card, load.tokens or load.length, checkpointing, _SFT_ENOUGH_TOKENS, True, vllm, {})
 
 
 def refuse(settings: Settings, plan: MemoryPlan) -> None:
-    """Raise ConfigError when `plan`, that of `settings`, does not fit into the memory of its GPU.
+    """Raise ConfigError when the `plan` for `settings` does not fit into the memory of its GPU.
 
-    The hint names the changes of which each by itself makes the run fit. A run whose `verl.config` moves parts of the
-    training state elsewhere is not refused, because that is not reckoned.
+    The hint lists changes; each of them alone makes the run fit. A run that `verl.config` gives another strategy or
+    other FSDP options, such as offloading, is not refused, because the estimate ignores these options.
     """
     offloads = any(_given(settings, f"actor.{name}") for name in ("strategy", "fsdp_config"))
     shape = Shape.of(config_of(settings.model) or {})
@@ -227,12 +229,12 @@ def refuse(settings: Settings, plan: MemoryPlan) -> None:
     free = replace(load, tokens=None, checkpointing=None, vllm=None)
     changes = {
         "leave the tokens, checkpointing and vLLM's share out of verl.config": free,
-        f"halve the {load.length} tokens of a rollout (verl.config.data)": replace(free, length=load.length // 2),
+        f"limit a rollout to {load.length // 2} tokens (verl.config.data)": replace(free, length=load.length // 2),
         "train adapters (--lora-rank 32)": replace(free, lora_rank=load.lora_rank or 32),
         f"use {2 * load.gpus} GPUs (--n-gpus)": replace(free, gpus=2 * load.gpus),
     }
     card = plan.card
-    fitting = [advice for advice, changed in changes.items() if changed != load and reckon(shape, changed, card).fits]
+    fitting = [text for text, changed in changes.items() if changed != load and _estimate(shape, changed, card).fits]
     phase, needed = plan.worst
     part, size = max(plan.phases[phase].items(), key=lambda item: item[1])
     raise ConfigError(
@@ -242,11 +244,12 @@ def refuse(settings: Settings, plan: MemoryPlan) -> None:
     )
 
 
-def smaller_passes(settings: Settings, options: Mapping[str, Any], card: Card) -> dict[str, Any]:
-    """Return the settings with half of the tokens in a pass of `options` (see `verl_options`), and with checkpointing.
+def smaller_micro_batches(settings: Settings, options: Mapping[str, Any], card: Card) -> dict[str, Any]:
+    """Return settings by name that halve the tokens of a micro-batch in `options`, and turn checkpointing on.
 
-    They name the memory of `card`, because the processes that ran out of it may still hold it. Empty if `settings` give
-    the tokens, as after an earlier halving, or if a pass can be no smaller.
+    `options` are those of `verl_options`. The free memory of `card` is set too, because the processes that ran out of
+    memory may still use it. Returns no settings if `settings` already set the tokens, for example after an earlier
+    call, or if a micro-batch cannot be smaller.
     """
     actor, model = options["actor_rollout_ref"]["actor"], options["actor_rollout_ref"]["model"]
     before = (actor["ppo_max_token_len_per_gpu"], model["enable_gradient_checkpointing"])
@@ -254,12 +257,15 @@ def smaller_passes(settings: Settings, options: Mapping[str, Any], card: Card) -
     if after == before or _given(settings, _TOKENS) is not None:
         return {}
     prefix = "verl.config.actor_rollout_ref."
-    passes = {f"{prefix}{_TOKENS}": after[0], f"{prefix}{_CHECKPOINTING}": after[1]}
-    return passes | {"verl.gpu_memory_gb": round(card.free / GB, 1)}
+    smaller = {f"{prefix}{_TOKENS}": after[0], f"{prefix}{_CHECKPOINTING}": after[1]}
+    return smaller | {"verl.gpu_memory_gb": round(card.free / GB, 1)}
 
 
 def card_of(settings: Settings) -> Card:
-    """Return the GPU of `verl.gpu_memory_gb`, or the smallest GPU of this host. Raises ConfigError without either."""
+    """Return the GPU to plan for: with `verl.gpu_memory_gb` free, or with "auto" the one with the least free memory.
+
+    Raises ConfigError when the setting is "auto" and this host has no usable GPU.
+    """
     found, given = gpu_memory(), settings.verl.gpu_memory_gb
     if given != "auto":
         planned = given * GB
@@ -267,20 +273,19 @@ def card_of(settings: Settings) -> Card:
     if found is None:
         raise ConfigError(
             "the memory of the GPU is unknown: nvidia-smi lists no GPU",
-            hint="give the memory in GB, such as verl.gpu_memory_gb=80",
+            hint="set the memory in GB, such as verl.gpu_memory_gb=80",
         )
     return Card(*found)
 
 
 def rollout_length(settings: Settings) -> int:
-    """Return the maximum number of tokens in a rollout, prompt included; at most the model's context length."""
+    """Return the maximum number of tokens in a rollout, prompt included, limited by the model's context length."""
     data = settings.verl.config.get("data", {})
     length = int(data.get("max_prompt_length", 2048)) + int(data.get("max_response_length", 6144))
     return min(length, context_of(settings.model) or length)
 
 
 def _load_of(settings: Settings) -> Load:
-    """Return the load of a run with `settings`; what `verl.config` gives is taken as it is."""
     verl = settings.verl
     apart = verl.trainer_mode == "separate_async"
     share = _given(settings, "rollout.gpu_memory_utilization")
@@ -299,7 +304,7 @@ def _load_of(settings: Settings) -> Load:
 
 
 def _given(settings: Settings, name: str) -> Any:
-    """Return the value of `verl.config.actor_rollout_ref.NAME`; None if it is not given."""
+    """Return the value of `verl.config.actor_rollout_ref.NAME`, or None if the user did not set it."""
     value: Any = settings.verl.config.get("actor_rollout_ref", {})
     for key in name.split("."):
         value = value.get(key) if isinstance(value, dict) else None

@@ -1,6 +1,6 @@
-"""Prepare each process of verl; verl imports this module because VERL_USE_EXTERNAL_MODULES names it.
+"""Prepare each process of verl; verl imports this module, because VERL_USE_EXTERNAL_MODULES names it.
 
-This module must not import verl, because verl's __init__ imports this module before verl is completely imported.
+This module must not import verl, because verl's `__init__` imports this module before the import of verl is complete.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from sql_agent.training.policy import attention
 def name_sockets_by_cluster() -> None:
     """Append the address of the Ray cluster to Ray's job id, so that runs on one host have different sockets in /tmp.
 
-    verl 0.9 uses only the job id in the names of the sockets that send weights to vLLM (verl-project/verl#6246). The
-    first job of every cluster has the id 01000000. Two runs on one host, each with its own cluster, used each other's
-    socket when they sent weights at the same moment. Then vLLM failed, and verl waited for ever.
+    verl 0.9 names the sockets that send weights to vLLM by the job id alone (verl-project/verl#6246), and the first job
+    of every cluster has the id 01000000. Two runs on one host, each with its own cluster, used each other's socket when
+    they sent weights at the same moment. Then vLLM failed, and verl waited for ever.
     """
     from ray.runtime_context import RuntimeContext  # noqa: PLC0415  Ray is installed with verl only
 

@@ -1,4 +1,4 @@
-"""OpenAI-compatible endpoints of the policy that verl trains, with exact token ids."""
+"""Serve the policy that verl trains on OpenAI-compatible endpoints whose replies have the exact token ids."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _CLIENTS = "verl.workers.rollout.llm_server"  # the module that defines the clie
 class ReplicaEngine:
     """Samples from verl's vLLM replicas through verl's own client.
 
-    The client sends all turns of a conversation to the same replica. In the asynchronous trainer modes the client
-    continues a turn that a weight update interrupted.
+    The client sends all turns of a conversation to the same replica. In the asynchronous trainer modes the client also
+    continues turns that were interrupted by a weight update.
     """
 
     def __init__(self, client: Any, stops: tuple[int, ...], max_context: int) -> None:
@@ -32,7 +32,6 @@ class ReplicaEngine:
         self.max_context = max_context
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
-        """Sample one turn, see `Engine.generate`."""
         output = await self._client.generate(
             conversation,
             prompt_ids=list(prompt_ids),
@@ -54,8 +53,8 @@ class ReplicaEngine:
 class PolicyEndpoint:
     """A Ray actor that serves the policy, and renders and parses the conversations of its rollouts.
 
-    The actor listens at the IP address `host`. None stands for the IP address that Ray uses for the actor's host. The
-    actor starts before there is a policy, so that its imports run at the same time as those of verl and vLLM.
+    The actor listens at the IP address `host`, or at Ray's address of its host if `host` is None. The actor starts
+    before there is a policy, so that its imports run at the same time as those of verl and vLLM.
     """
 
     def __init__(self, host: str | None) -> None:
@@ -63,14 +62,14 @@ class PolicyEndpoint:
         importlib.import_module(_CLIENTS)
 
     def serve(self, client: Any, model: str, max_context: int, agent: dict[str, Any]) -> str:
-        """Start to serve the policy that `client` samples from, and return the URL, ending in /v1.
+        """Start to serve the policy that `client` samples from, and return the endpoint's URL, ending in /v1.
 
-        `model` is the folder or hub id of the tokenizer, `max_context` the maximum number of tokens of a prompt and its
-        turn. `agent` has settings of the section `agent`.
+        `model` is the folder or hub id of the tokenizer, and `max_context` the maximum number of tokens of a prompt and
+        its turn together. `agent` has the settings `TEMPLATE_SETTINGS` of the section `agent`.
         """
         settings = AgentSettings(**agent)
         encoder, stops = load_encoder(model, settings)
-        gc.freeze()  # else each full garbage collection would examine all objects of vLLM and torch
+        gc.freeze()  # otherwise each full garbage collection would examine all objects of vLLM and torch
         self._server = ServerThread(bind(self._host or ray.util.get_node_ip_address()), run_token())
         engine = ReplicaEngine(client, stops, max_context)
         self._server.start(build_app(encoder, engine, thought_tokens=settings.thought_tokens))
@@ -81,8 +80,8 @@ class PolicyEndpoint:
 def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
     """Run `count` PolicyEndpoint actors inside the context; `find_endpoints` finds these actors in the same Ray job.
 
-    Ray spreads the actors over the hosts of its cluster. With `here`, the scheduling strategy for this host, all actors
-    run on this host and listen at 127.0.0.1, which only processes on this host can reach.
+    Ray spreads the actors over the hosts of its cluster. If `here`, the scheduling strategy for this host, is given,
+    all actors run on this host and listen at 127.0.0.1, which only processes on this host can reach.
     """
     host = "127.0.0.1" if here else None
     options = [{"name": _name(index)} | ({"scheduling_strategy": here} if here else {}) for index in range(count)]

@@ -1,4 +1,4 @@
-"""Serve rollouts to verl's processes over HTTP, on the algorithm's event loop."""
+"""Run rollouts that verl's processes request over HTTP; the server runs on the algorithm's event loop."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ OpenScheduler = Callable[[list[str]], Awaitable[RetryingScheduler]]
 
 
 class RolloutApp:
-    """ASGI app: POST /endpoints once, with the URLs of the policy's endpoints, and POST /rollouts for every session.
+    """ASGI app with two routes, POST /endpoints and POST /rollouts.
 
-    `open_scheduler` is called with the URLs and returns the scheduler of the rollouts. With `split_turns` every turn
-    becomes a token sequence of its own (transition level). The reply to POST /rollouts has the rollout's sequences
-    (TokenSequence), reward (0.0–1.1), number of turns and duration in seconds. The status is 500 if the rollout was
-    lost.
+    verl posts the URLs of the policy's endpoints once to /endpoints. `open_scheduler` gets these URLs and returns the
+    scheduler of the rollouts. Then verl posts one question for each rollout to /rollouts. The reply has the rollout's
+    token sequences (TokenSequence), reward (0.0–1.1), number of turns and duration in seconds, or the status 500 if the
+    rollout was lost. With `split_turns` each turn becomes a token sequence (transition level).
     """
 
     def __init__(self, open_scheduler: OpenScheduler, *, split_turns: bool) -> None:
@@ -35,7 +35,7 @@ class RolloutApp:
         self._scheduler: RetryingScheduler | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # There is no FastAPI here: it took a third of the time that the algorithm's process spent on a rollout.
+        # FastAPI is not used, because it took a third of the time that the algorithm's process spent on a rollout.
         request = Request(scope, receive)
         try:
             response = await self._answer(request.url.path, orjson.loads(await request.body()))
@@ -63,7 +63,7 @@ class RolloutApp:
             [one_turn(turn) for turn in rollout.turns if turn.is_trained] if self._split_turns else rollout.sequences
         )
         return {
-            # verl needs a sequence for each rollout. Without trained turns, the sequence has no gradient.
+            # verl needs a sequence for each rollout. If no turn is trained, verl gets a sequence without a gradient.
             "sequences": sequences or [untrained(rollout.turns[0])],
             "reward": rollout.reward,
             "turns": rollout.record.turns,

@@ -1,8 +1,7 @@
 """Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.training.verl.sft RUN_FOLDER
 
-This is a separate process, so that the GPU is free when the process has ended. The progress is written to
-RUN_FOLDER/sft.jsonl and not to stdout, because libraries print to stdout. The path of the fine-tuned model is written
-to RUN_FOLDER/sft.json.
+This is a separate process, whose end frees the GPU's memory. It writes its progress to RUN_FOLDER/sft.jsonl and not to
+stdout, because libraries print to stdout. It writes the path of the fine-tuned model to RUN_FOLDER/sft.json.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from sql_agent.training.verl.memory import plan_memory
 
 
 def main(run: Path) -> int:
-    """Fine-tune with the settings of RUN/config.json; returns the exit code, which is 2 for a SqlAgentError."""
+    """Fine-tune with the settings of RUN/config.json; return the exit code, which is 2 for a SqlAgentError."""
 
     def write_progress(step: int, steps: int, loss: float) -> None:
         with (run / SFT).open("a", encoding="utf-8") as progress:
@@ -49,12 +48,11 @@ def main(run: Path) -> int:
 
 
 def _compute(settings: Settings) -> Compute:
-    """Return how to compute on this host; the passes are as large as the memory of the GPU allows."""
     device, lora_rank = _device(settings), settings.verl.lora_rank
     if device != "cuda":
         return Compute(device, bf16=device != "cpu", lora_rank=lora_rank)
     plan = plan_memory(settings)
-    # torch caches freed blocks until its limit: on a card of 80 GB, a plan for 46 took 47.4, 40 in use.
+    # torch keeps freed blocks up to its limit: on an 80 GB GPU, a plan for 46 GB took 47.4 GB, of which 40 were in use.
     torch.cuda.set_per_process_memory_fraction(plan.card.torch_share)
     return Compute(
         device,

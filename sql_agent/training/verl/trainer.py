@@ -1,6 +1,6 @@
-"""Run verl's trainers without updates on groups whose rewards are all equal.
+"""Run verl's trainers, and leave groups whose rewards are all equal out of the update.
 
-The rollouts of such a group have the advantage 0. They cost a forward and a backward pass but have no gradient. If most
+The rollouts of such a group have the advantage 0, so their forward and backward passes give no gradient. If most
 answers of the policy are right, such rollouts are more than half of a step. The backend `local` leaves them out too.
 """
 
@@ -16,14 +16,14 @@ from sql_agent.rollouts.metrics import differ
 
 
 class SkipsZeroAdvantage:
-    """Mixin for verl's trainers: updates only on groups whose rewards differ."""
+    """Mixin for verl's trainers that updates the policy only on groups whose rewards differ."""
 
     config: Any
     actor_rollout_wg: Any
     _balance_batch: Callable[[Any, dict[str, Any]], Any]
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Update the policy on those sequences of `batch` that have a gradient, and return the complete `batch`."""
+        """Update the policy on the sequences of `batch` that have a gradient, and return the complete `batch`."""
         if not _only_the_advantage_trains(self.config):
             return super()._update_actor(batch, metrics)  # type: ignore[misc]
         actor, group_size = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
@@ -70,8 +70,8 @@ class TaskRunner:
 def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: int) -> list[int]:
     """Return the indices of the sequences to train, in ascending order: those in groups whose rewards differ.
 
-    `groups` and `rewards` have one element for each sequence. Sequences of other groups are added until the number is
-    divisible by `multiple`, as the update needs. If there are too few of those, all indices are returned.
+    `groups` and `rewards` have one element for each sequence. The number of sequences must be divisible by `multiple`,
+    so sequences of other groups are added. If there are too few other sequences, all indices are returned.
     """
     rewards_of: defaultdict[str, list[float]] = defaultdict(list)
     for group, reward in zip(groups, rewards, strict=True):
@@ -83,9 +83,9 @@ def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: i
 
 
 def _only_the_advantage_trains(config: Any) -> bool:
-    """Return whether a group with equal rewards has no gradient: all advantages are 0, and no other loss term counts.
+    """Return whether a group with equal rewards has no gradient: its advantages are 0, and the loss has no KL term.
 
-    The entropy bonus is ignored, because only groups whose rewards differ need diverse answers.
+    The entropy term of the loss is ignored, because only groups whose rewards differ need diverse answers.
     """
     algorithm = config.algorithm
     return (
@@ -97,7 +97,6 @@ def _only_the_advantage_trains(config: Any) -> bool:
 
 
 def _groups_and_rewards(batch: Any) -> tuple[list[str], list[float]]:
-    """Return the group and the reward of each sequence of `batch`."""
     import transfer_queue  # noqa: PLC0415  installed with verl only
 
     fields = transfer_queue.kv_batch_get(

@@ -1,7 +1,6 @@
-"""Change verl in each of its workers; verl imports this module before it loads the model.
+"""Patch verl in each of its workers: compute a micro-batch's shared prompt only once, and keep LoRA adapters in fp32.
 
-`actor_rollout_ref.model.external_lib` names this module. The prompt that sequences of a micro-batch share is computed
-only once, and LoRA adapters stay in fp32.
+verl imports this module before it loads the model, because `actor_rollout_ref.model.external_lib` names the module.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def forward(
 ) -> Any:
     """Compute the log-probabilities and entropies (1, tokens) of a packed row, for verl's update.
 
-    `input_ids`, `position_ids` and `shift_labels`, the next tokens, have the shape (1, tokens); a sequence starts
-    wherever `position_ids` is 0. A row that is not packed this way is computed by verl's own forward pass.
+    `input_ids`, `position_ids` and `shift_labels` (the next tokens) have the shape (1, tokens); a sequence starts
+    wherever `position_ids` is 0. For other shapes, and for another attention, verl's own forward pass is used.
     """
     given = (position_ids, shift_labels)
     if self.config._attn_implementation != NAME or any(each is None or each.dim() != 2 for each in given):
@@ -53,10 +52,10 @@ def forward(
 
 
 def build_lora_module(self: Any, module: Any) -> Any:
-    """Add adapters as verl does, and keep them in fp32: AdamW's small steps vanish in bf16.
+    """Add adapters as verl does, but in fp32, because AdamW's small steps vanish in bf16.
 
-    verl gives adapters the dtype of the other weights, which is bf16 here. FSDP1 shards each adapter by itself, so the
-    two dtypes may differ.
+    verl gives adapters the dtype of the other weights, which is bf16 here. FSDP1 shards each adapter separately, so
+    its dtype may differ from that of the other weights.
     """
     module = _build_lora_module(self, module)
     if self.engine_config.strategy == "fsdp":

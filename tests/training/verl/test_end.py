@@ -17,7 +17,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
-from sql_agent.training.verl.grpo import VerlGrpo, _end
+from sql_agent.training.verl.run_verl import VerlGrpo, _end
 
 
 async def test_verl_that_is_stopped_ends_with_its_run_as_soon_as_it_is_asked() -> None:

@@ -1,4 +1,4 @@
-"""What of a run fits on a GPU is reckoned before it starts, and decides how much is computed at once."""
+"""The GPU memory of a run is estimated before it starts, and decides the size of micro-batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.system.resources import gpu_memory, gpu_names
 from sql_agent.training.verl import memory, sft
 from sql_agent.training.verl.config import defaults, verl_options
-from sql_agent.training.verl.memory import GB, MemoryPlan, smaller_passes
+from sql_agent.training.verl.memory import GB, MemoryPlan, smaller_micro_batches
 from tests.support.model_shapes import make_config
 
 H100 = (81559 << 20, 81000 << 20)  # total and free bytes
@@ -60,7 +60,7 @@ def test_every_phase_of_the_defaults_fits_on_the_card(
     plan = plan_memory(settings)
     assert plan.worst[1] <= plan.card.usable < plan.card.free
     assert plan.checkpointing == recomputes
-    assert plan.tokens >= options(settings)["rollout"]["max_model_len"], "the longest rollout is one pass"
+    assert plan.tokens >= options(settings)["rollout"]["max_model_len"], "the longest rollout fits into a micro-batch"
     assert plan.vllm > 2 * GB
 
 
@@ -88,7 +88,7 @@ def test_more_gpus_share_the_weights(tmp_path: Path) -> None:
     assert plan.fits and "fine-tuning" not in plan.phases
 
 
-def test_what_verl_config_gives_stays_and_is_reckoned_with(tmp_path: Path, card: None) -> None:
+def test_what_verl_config_sets_stays_and_is_part_of_the_estimate(tmp_path: Path, card: None) -> None:
     given = ["actor.ppo_max_token_len_per_gpu=9000", "rollout.gpu_memory_utilization=0.5"]
     plan = plan_memory(settings_of(tmp_path, "0.5B", *(f"verl.config.actor_rollout_ref.{each}" for each in given)))
     assert plan.tokens == 9000
@@ -123,14 +123,14 @@ def test_frozen_weights_are_kept_in_bf16_and_trained_ones_in_fp32(tmp_path: Path
 
 
 @pytest.mark.usefixtures("card")
-def test_a_pass_is_halved_once_and_stays_long_enough_for_the_longest_rollout(tmp_path: Path) -> None:
+def test_a_micro_batch_is_halved_once_and_stays_long_enough_for_the_longest_rollout(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "1.5B")
     chosen = options(settings)["actor"]["ppo_max_token_len_per_gpu"]
     card = memory.card_of(settings)
-    smaller = smaller_passes(settings, {"actor_rollout_ref": options(settings)}, card)
+    smaller = smaller_micro_batches(settings, {"actor_rollout_ref": options(settings)}, card)
     assert list(smaller.values()) == [max(chosen // 2, 6144), True, 84.9]
     again = settings_of(tmp_path, "1.5B", *(f"{name}={value}" for name, value in smaller.items()))
-    assert smaller_passes(again, {"actor_rollout_ref": options(again)}, card) == {}, "given now, so it stays"
+    assert smaller_micro_batches(again, {"actor_rollout_ref": options(again)}, card) == {}, "given now, so it stays"
 
 
 def test_a_host_without_a_gpu_is_asked_for_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_host_without_a_gpu_is_asked_for_the_memory(tmp_path: Path, monkeypatc
     assert "verl.gpu_memory_gb=80" in str(caught.value.hint)
 
 
-def test_a_model_of_unknown_sizes_gets_the_smallest_passes(tmp_path: Path, card: None) -> None:
+def test_a_model_of_unknown_dimensions_gets_the_smallest_micro_batches(tmp_path: Path, card: None) -> None:
     folder = make_config(tmp_path / "experts", "0.5B")
     text = (folder / "config.json").read_text()
     (folder / "config.json").write_text(text.replace("{", '{"num_experts": 64, ', 1))

@@ -199,7 +199,7 @@ def test_a_failed_vllm_ends_the_run_with_its_cause_although_verl_waits_for_it(ar
     process = start(arguments, script=SCRIPT, FAKE_VERL="engine")
     output = finish(process)
     assert process.returncode == 2, output
-    assert "vLLM failed, and verl waits for it: RuntimeError: Worker failed with error" in output
+    assert "vLLM failed, and verl waits for vLLM: RuntimeError: Worker failed with error" in output
     assert "Traceback" not in output
 
 

@@ -1,7 +1,7 @@
-"""Run verl's trainer: python -m sql_agent.training.verl.launch OPTIONS.json
+"""Entry point of verl's process, which `run_verl.py` starts: python -m sql_agent.training.verl.verl_main OPTIONS.json
 
-This is a separate process, because the main process forks runners and proxies and therefore must not import torch or
-Ray.
+verl runs in a separate process, because the main process forks runners and proxies and therefore must not import torch
+or Ray.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from sql_agent.training.verl.trainer import TaskRunner
 
 
 def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
-    """Merge verl's defaults, our `options` and the user's `overrides`, the last of which must be keys that verl has."""
+    """Merge verl's defaults, our `options` and the user's `overrides`; later ones take precedence.
+
+    Raises OmegaConfBaseException when a key of `overrides` is neither in verl's defaults nor in `options`.
+    """
     with initialize_config_module(config_module="verl.trainer.config", version_base=None):
         config = compose("ppo_trainer")
     OmegaConf.set_struct(config, False)
@@ -40,7 +43,7 @@ def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConf
 
 
 def _allow_keys_of_empty_dicts(node: DictConfig) -> None:
-    """Allow any key in each empty dict of verl's defaults, because verl passes these dicts to libraries like vLLM."""
+    """Allow new keys in each empty dict of `node`, because verl passes these dicts to libraries like vLLM."""
     for key in node:
         child = OmegaConf.select(node, str(key))
         if OmegaConf.is_dict(child):
@@ -51,7 +54,7 @@ def _allow_keys_of_empty_dicts(node: DictConfig) -> None:
 
 
 def main(path: Path) -> int:
-    """Train with the options of the JSON file `path`; returns the exit code, which is 2 for a wrong `verl.config`."""
+    """Train with the options of the JSON file `path`; return the exit code, which is 2 for a wrong `verl.config`."""
     given = json.loads(path.read_text(encoding="utf-8"))
     try:
         config = build_config(given["options"], given["overrides"])
@@ -80,7 +83,8 @@ def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
     options = OmegaConf.to_container(config.ray_kwargs.ray_init)
     runtime = get_ppo_ray_runtime_env(config) | _not_none(options.pop("runtime_env"))
     passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
-    # A cluster that this process starts inherits the token. Inheriting is safer, because Ray logs runtime_env.
+    # A cluster that this process starts inherits the run's token as an environment variable. Only a cluster that is
+    # already running gets the token in runtime_env, which Ray writes to its logs.
     if "RAY_ADDRESS" in os.environ:
         passed_on |= token_environment(run_token())
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}

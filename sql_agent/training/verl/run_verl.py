@@ -1,4 +1,4 @@
-"""Train with GRPO on GPUs: verl updates the policy in another process and requests rollouts over HTTP."""
+"""Start verl's process (`verl_main.py`), run the rollouts that it requests over HTTP, and follow it to its end."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, typed, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, ran_out_in_update, step_metrics
-from sql_agent.training.verl.memory import card_of, smaller_passes
+from sql_agent.training.verl.memory import card_of, smaller_micro_batches
 from sql_agent.training.verl.rollout_server import RolloutApp
 
 _POLL_S = 0.2
 _OPTIONS = "verl.json"  # in the run's folder
-_LAST_WORD_S = 1.0  # for verl to end after its rollouts were lost
-_GRACE_S = 20.0
-TRAINER_MODULE = "sql_agent.training.verl.launch"
+_LAST_WORD_S = 1.0  # time limit for verl to end after its rollouts were lost
+_GRACE_S = 20.0  # time limit for a process to end after SIGINT
+TRAINER_MODULE = "sql_agent.training.verl.verl_main"
 _SFT_MODULE = "sql_agent.training.verl.sft"
 
 
@@ -48,8 +48,9 @@ class VerlGrpo(TrainingAlgorithm):
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
         super().__init__(settings, log, ui, processes, resume=resume)
-        self._token = new_token()  # for the rollout server and the policy's endpoints
-        self._starting = contextlib.ExitStack()  # closed, with its status line, when rollouts can be scheduled
+        self._verl_log = log.folder / "verl.log"
+        self._token = new_token()  # bearer token of the rollout server and of the policy's endpoints
+        self._starting = contextlib.ExitStack()  # shows a status line until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
@@ -60,7 +61,7 @@ class VerlGrpo(TrainingAlgorithm):
             await self._train(http_url(sock))
 
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
-        """Start the LLM proxies for the policy's endpoints at the URLs `addresses`, and start to schedule rollouts."""
+        """Start the LLM proxies, connect them to the policy's endpoints at the URLs `addresses`, and start rollouts."""
         models = [
             ServedModel(f"policy-{index}", address, api_key=self._token) for index, address in enumerate(addresses)
         ]
@@ -73,16 +74,16 @@ class VerlGrpo(TrainingAlgorithm):
             ]
             scheduler = await self._start_rollouts(routes)
         except TrainingError as error:
-            self._fail(error)  # now, because verl will end too when it receives the error reply
+            self._fail(error)  # before verl receives the error reply and ends, which would be reported in its place
             raise
         self._starting.close()
         return scheduler
 
     async def _fine_tune(self, verl: asyncio.subprocess.Process) -> None:
-        """Run supervised fine-tuning in another process while `verl` starts, unless a resumed run has the result.
+        """Run supervised fine-tuning in another process while `verl` starts, unless a resumed run has its result.
 
-        Stops early when verl ends, a signal comes or the run fails; `_follow` then reports the reason. Raises
-        TrainingError when the fine-tuning fails.
+        Fine-tuning stops early when verl ends, a signal comes or the run fails; `_follow` then reports the reason.
+        Raises TrainingError when fine-tuning fails.
         """
         run = self._log.folder
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():
@@ -104,7 +105,7 @@ class VerlGrpo(TrainingAlgorithm):
         if code:
             raise TrainingError(
                 f"supervised fine-tuning ended with exit code {code}: {last_error(log)}",
-                hint=f"see {log}; sft.steps=0 trains without it",
+                hint=f"see {log} and repair the cause, or set sft.steps=0 to train without supervised fine-tuning",
             )
         if code == 0:
             self._log.track_sft()
@@ -118,7 +119,7 @@ class VerlGrpo(TrainingAlgorithm):
         )  # fmt: skip
 
     async def _train(self, rollout_server: str) -> None:
-        """Run verl, which starts Ray during supervised fine-tuning and then waits for the fine-tuned model."""
+        """Run verl's process, which starts Ray during supervised fine-tuning, then waits for the fine-tuned model."""
         run = self._log.folder
         metrics = run / f"verl-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
         options = {
@@ -129,12 +130,12 @@ class VerlGrpo(TrainingAlgorithm):
             "overrides": typed(self._settings.verl.config),
             "environment": verl_environment() | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve())},
         }
-        self._card = card_of(self._settings)  # now, because verl will fill it
+        self._card = card_of(self._settings)  # before verl fills the GPU's free memory
         path = run / _OPTIONS
         path.write_text(json.dumps(options, indent=2), encoding="utf-8")
-        self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
-        engine = EngineMonitor(run / "verl.log")
-        with (run / "verl.log").open("ab") as output:
+        self._ui.say(f"Starting verl; its output goes to {self._verl_log}")
+        engine = EngineMonitor(self._verl_log)
+        with self._verl_log.open("ab") as output:
             process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
         try:
             await self._fine_tune(process)
@@ -151,13 +152,12 @@ class VerlGrpo(TrainingAlgorithm):
 
         Raises TrainingError when verl or vLLM fails, or when the monitor has set `failure`.
         """
-        log = self._log.folder / "verl.log"
         reported, kills = GrowingFile(metrics), memory_kills()
         while True:
-            code = process.returncode  # before reading, so that verl's last report is not missed
+            code = process.returncode  # read before the metrics, so that the last metrics of verl are not missed
             self._close_reported(reported)
             if self._monitor.failure is not None:
-                # Without verl's model servers all rollouts are lost before the end of verl itself is seen.
+                # When verl is killed, its model servers end first, and all rollouts are lost before verl itself ends.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _LAST_WORD_S)
                 if (process.returncode or 0) < 0:
@@ -168,7 +168,7 @@ class VerlGrpo(TrainingAlgorithm):
             if code is not None:
                 break
             if cause := engine.failure():
-                raise TrainingError(f"vLLM failed, and verl waits for it: {cause}", hint=_advice(cause, log))
+                raise TrainingError(f"vLLM failed, and verl waits for vLLM: {cause}", hint=self._advice(cause))
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
         if code < 0:
@@ -177,31 +177,33 @@ class VerlGrpo(TrainingAlgorithm):
             raise self._error(code)
 
     def _error(self, code: int) -> TrainingError:
-        log = self._log.folder / "verl.log"
-        cause = last_error(log)
-        said, advice = f"verl ended with exit code {code}: {cause}", _advice(cause, log)
-        if not ran_out_in_update(log):
-            return TrainingError(said, hint=advice)
+        cause = last_error(self._verl_log)
+        said, hint = f"verl ended with exit code {code}: {cause}", self._advice(cause)
+        if not ran_out_in_update(self._verl_log):
+            return TrainingError(said, hint=hint)
         options = json.loads((self._log.folder / _OPTIONS).read_text(encoding="utf-8"))["options"]
-        return GpuMemoryError(said, hint=advice, smaller=smaller_passes(self._settings, options, self._card))
+        return GpuMemoryError(said, hint=hint, smaller=smaller_micro_batches(self._settings, options, self._card))
+
+    def _advice(self, cause: str) -> str:
+        if "out of memory" in cause:
+            return (
+                f"see {self._verl_log}; end other programs on the GPU, or start again with a smaller verl.gpu_memory_gb"
+            )
+        return f"see {self._verl_log}, repair the cause, then start the run again"
 
     def _killed(self, code: int, kills: int) -> TrainingError:
-        """Return the error of a verl that was killed; what the monitor then sees are its consequences."""
-        log = self._log.folder / "verl.log"
-        error = TrainingError(f"verl {how_killed(code, kills)}", hint=f"see its log {log}, then start the run again")
-        self._monitor.failure = error
-        return error
+        """Return the error for a killed verl, and replace the monitor's failure, which is only a consequence."""
+        hint = f"see its log {self._verl_log}, then start the run again"
+        self._monitor.failure = TrainingError(f"verl {how_killed(code, kills)}", hint=hint)
+        return self._monitor.failure
 
     async def _stall(self) -> str | None:
-        log = self._log.folder / "verl.log"
+        last = f"The last line of {self._verl_log}: {last_line(self._verl_log)}"
         if self._scheduler is None:
-            return (
-                f"verl is still starting, which takes minutes on a new host. The last line of {log}: {last_line(log)}"
-            )
+            return f"verl is still starting, which takes minutes on a new host. {last}"
         quiet_s = time.monotonic() - self._monitor.last_event
         return await super()._stall() or (
-            f"No rollout has started or ended for {quiet_s:.0f} s: verl updates the policy or saves it. "
-            f"The last line of {log}: {last_line(log)}"
+            f"No rollout has started or ended for {quiet_s:.0f} s: verl updates the policy or saves it. {last}"
         )
 
     def _close_reported(self, metrics: GrowingFile) -> None:
@@ -212,14 +214,8 @@ class VerlGrpo(TrainingAlgorithm):
                 self._monitor.close_step(entry["step"], step_metrics(entry["data"]))
 
 
-def _advice(cause: str, log: Path) -> str:
-    if "out of memory" in cause:
-        return f"see {log}; end other programs on the GPU, or start the run again with a smaller verl.gpu_memory_gb"
-    return f"see {log}, repair the cause, then start the run again"
-
-
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Send SIGINT to the process group of `process`, wait up to 20 s for `process` to end, then kill the group."""
+    """Interrupt the process group of `process`, wait up to 20 s for `process` to end, then kill the group."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
