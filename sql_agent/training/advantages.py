@@ -18,8 +18,8 @@ def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     advantage = (reward - mean reward of the group) / (standard deviation of the group's rewards + 1e-6)
 
     This is the outcome advantage of Shao et al. 2024 (arXiv:2402.03300, 4.1.2) with the sample standard deviation, as
-    in verl. The only kept rollout of a group gets 0, because there is no other reward to compare with. verl gives such
-    a rollout its reward as the advantage. A group has one kept rollout only if all retries of the others were lost.
+    in verl. If all retries of a group's other rollouts were lost, the only kept rollout gets 0, because there is no
+    reward to compare with; verl would use the reward itself as the advantage.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():
@@ -34,11 +34,11 @@ def extreme_advantages(rollouts: Iterable[FinishedRollout], count: int) -> dict[
 
     advantage = (reward - mean reward of the group's trained rollouts) / FULL_REWARD, or 0 for an untrained rollout
 
-    FULL_REWARD is the largest possible difference between two rewards. On a CPU an update takes longer than sampling,
-    so only the rollouts with the highest and the lowest rewards of a group are trained, in equal numbers. These
-    rollouts have the largest variance of rewards (Xu et al. 2025, arXiv:2504.13818). The advantage is not divided by
-    the standard deviation (Liu et al. 2025, arXiv:2503.20783). With two rollouts, such a division would make the
-    advantage of a successful query, whose reward is 0.1, as large as that of a right answer.
+    FULL_REWARD is the largest possible difference between two rewards. An update takes long on a CPU, so only the
+    rollouts with the highest and the lowest rewards of a group are trained, in equal numbers; their rewards have the
+    largest variance (Xu et al. 2025, arXiv:2504.13818). The advantage is not divided by the standard deviation (Liu et
+    al. 2025, arXiv:2503.20783). With two rollouts, such a division would make the advantage of a successful query,
+    whose reward is 0.1, as large as that of a right answer.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():

@@ -35,14 +35,14 @@ from sql_agent.training.step_monitor import StepMonitor
 
 T = TypeVar("T")
 
-_STALL_TIMEOUT_S = 5.0  # for the store to report what a stalled run waits for
+_STALL_TIMEOUT_S = 5.0  # time limit for the store to report what a stalled run waits for
 
 
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     """Base class of an algorithm. A subclass implements `_run`, which checks `_stop` and `_monitor.failure` regularly.
 
-    Set `store_address`, at which runners and proxies reach the store, before calling `run`. After `run`, `error` is the
-    error that ended the run early, else None, and `interrupted` is true if a signal came.
+    Before `run`, the caller sets `store_address`, at which runners and proxies reach the store. After `run`, `error` is
+    the error that ended the run early, or None, and `interrupted` is true if a signal came.
     """
 
     stopping = "Stopping; interrupt again to stop at once."
@@ -73,8 +73,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
         """Train on `train_dataset` (a sequence of Question), and validate on `val_dataset` before and after training.
 
-        `val_dataset` maps the name of each validation set to its questions. A SqlAgentError is not raised, but becomes
-        the value of `error`.
+        `val_dataset` maps the name of each validation set to its questions. A SqlAgentError is stored in `error`.
         """
         val: Mapping[str, Sequence[Question]] = val_dataset
         end: End = "failed"
@@ -99,7 +98,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                     await self._lease.release("was interrupted" if self.interrupted and not self.error else end)
 
     async def _claim_store(self) -> None:
-        """Acquire the lease of an external store: two algorithms on one store would cancel each other's rollouts.
+        """Acquire the lease of an external store, because two algorithms would cancel each other's rollouts.
 
         Raises TrainingError when another running algorithm has the lease.
         """
@@ -111,7 +110,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             other = await self._lease.acquire()
         if other is not None:
             raise TrainingError(
-                f"the run {other} uses the store at {self.store_address.url}",
+                f"the run {other} already uses the store at {self.store_address.url}",
                 hint="wait until that run has ended, or start another store on another port",
             )
 
@@ -124,7 +123,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
-        """Await a request to another process, which may never reply; return None as soon as a signal ends the run."""
+        """Await a reply of another process, which may never come; return None as soon as a signal ends the run."""
         task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -139,7 +138,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         """Train until the last step or a signal. Raises SqlAgentError when the run fails."""
 
     async def _start_proxies(self, models: Sequence[ServedModel], log_files: Sequence[Path]) -> list[str]:
-        """Start one LLM proxy for each of `log_files`, each for all `models`, and return the proxies' URLs."""
+        """Start an LLM proxy for each of `log_files`, all with the same `models`, and return the proxies' URLs."""
         addresses = await self._processes.start_proxies(self.store_address, models, log_files)
         self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
         return addresses
@@ -148,7 +147,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         return agl.ProxyLLM(endpoint=proxy, model=model, api_key=self._processes.proxy_token)
 
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
-        """Test each of the `routes` with one call to the policy, then start to schedule rollouts over all routes.
+        """Test each of `routes` with one call to the policy, then return a scheduler that spreads rollouts over them.
 
         Raises PreflightError when the store does not return the triplet (prompt and response) of a test call, and
         StoreLostError when the store does not answer.
@@ -201,7 +200,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             self._ui.say(stall)
 
     async def _stall(self) -> str | None:
-        """Return a message about what the unfinished rollouts wait for, if there are any."""
+        """Return a message about what the unfinished rollouts wait for, or None without unfinished rollouts."""
         waiting = self._scheduler.waiting if self._scheduler else {}
         try:
             async with asyncio.timeout(_STALL_TIMEOUT_S):
@@ -215,7 +214,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             if not isinstance(error, TrainingError):
                 error = TrainingError(
                     f"the task that watches the rollouts failed: {error!r}",
-                    hint=f"continue with {how_to_go_on(self._log.folder)}; if that fails too, report a bug",
+                    hint=f"continue with {how_to_go_on(self._log.folder)}; if the task fails again, report a bug",
                 )
             self._fail(error)
 

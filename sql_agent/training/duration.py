@@ -1,4 +1,4 @@
-"""Estimate how long a run takes, from runs that were measured."""
+"""Estimate the duration of a run from measured runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sql_agent.config.settings import Settings
 
 _SPEED_OF_GPUS = 0.55  # exponent: two GPUs were 1.51 times as fast as one, four 2.04 times (docs/lab/2026-11-21.md)
 _START_S = {"verl": 200.0, "local": 20.0}
-_DEMONSTRATION_S = {"verl": 60.0 / 1920, "local": 0.9}  # of the smallest model of the backend
-_SAVE_S = {"verl": 8.0, "local": 2.0}
+_DEMONSTRATION_S = {"verl": 60.0 / 1920, "local": 0.9}  # to fine-tune the backend's smallest measured model on one
+_SAVE_S = {"verl": 8.0, "local": 2.0}  # to save the backend's smallest measured model
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured run: the median seconds of a step for its `rollouts` rollouts and for the update."""
+    """A measured run, with the median seconds that a step took for its `rollouts` rollouts and for its update."""
 
     backend: str
     workflow: str
@@ -37,7 +37,10 @@ _MEASURED = (
 
 @dataclass(frozen=True)
 class Duration:
-    """Estimated seconds of a run's parts, and the measured run that they are scaled from."""
+    """The estimated seconds of a step's rollouts, of its update and of each part of a run.
+
+    `source` names the measured run from which the seconds were extrapolated.
+    """
 
     rollout_s: float
     update_s: float
@@ -50,10 +53,10 @@ class Duration:
 
 
 def estimate(settings: Settings, parameters: int) -> Duration:
-    """Estimate the duration of a run with a model of `parameters`.
+    """Estimate the duration of a run with `settings` and a model with so many `parameters`.
 
-    The seconds of the nearest measured run grow with the number of rollouts and parameters; sampling, which waits for
-    memory and for the tool, grows with the square root of the parameters.
+    The seconds of the nearest measured run are scaled: sampling, which waits for memory and for the tool, by the square
+    root of the parameters, the update by the parameters, and both by the number of rollouts.
     """
     train, backend = settings.train, settings.backend
     nearest = _nearest(settings, parameters)
@@ -76,7 +79,7 @@ def estimate(settings: Settings, parameters: int) -> Duration:
 
 
 def _nearest(settings: Settings, parameters: int) -> Measured:
-    """Return the measured run of the same backend, if possible with the same workflow, and of the nearest size."""
+    """Return the backend's measured run with the nearest number of parameters, if possible of the same workflow."""
     of_backend = [run for run in _MEASURED if run.backend == settings.backend]
     alike = [run for run in of_backend if run.workflow == settings.agent.workflow] or of_backend
     return min(alike, key=lambda run: abs(math.log(run.parameters / parameters)))

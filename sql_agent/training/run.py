@@ -1,4 +1,4 @@
-"""Run a training: open the store, start the runner and proxy processes, and run the algorithm of the backend."""
+"""Run a training: open the store, start runner and proxy processes, and run the backend's algorithm."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def run_algorithm(
     resume: bool,
     if_killed: Callable[[str], object],
 ) -> TrainingAlgorithm:
-    """Train on the questions `train`, validate on each validation set of `val`, and return the algorithm at the end.
+    """Train on the questions `train`, validate on the validation sets `val` (by name), and return the algorithm.
 
     The attributes `error` and `interrupted` of the algorithm say how the run ended. If this process is killed, the
-    supervisor calls `if_killed` with a text that says how.
+    supervisor calls `if_killed` with a description of the kill.
     """
     install_event_loop()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
@@ -72,7 +72,7 @@ def run_algorithm(
     try:
         algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
         adapter = TokenIdAdapter()
-        algorithm.set_adapter(adapter)  # in a variable, because the algorithm keeps a weak reference only
+        algorithm.set_adapter(adapter)  # the variable keeps the adapter alive; the algorithm has a weak reference
         asyncio.run(train_with_store(algorithm))
     finally:
         processes.stop()
@@ -100,12 +100,12 @@ def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool)
 
 
 def set_log_level(*, debug: bool) -> None:
-    """Make agent-lightning log everything with `debug`, else only errors."""
+    """Make agent-lightning log only errors, or with `debug` everything."""
     agl.setup_logging("DEBUG" if debug else "ERROR")
     if not debug:
         # This logger reports every failed request to the store; `watched_store` reports a lost store only once.
         logging.getLogger("agentlightning.store.client").setLevel(logging.CRITICAL)
-        # A filter in place of a level, because uvicorn resets the logger's level whenever a server starts.
+        # A filter, because uvicorn resets the logger's level whenever a server starts.
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
 
 

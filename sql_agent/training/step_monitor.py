@@ -1,4 +1,4 @@
-"""Monitor the rollouts of each step: write the step's metrics, and decide when a run must stop."""
+"""Monitor the rollouts of each step, write the step's metrics, and stop a run that loses too many rollouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_LINE = 500  # maximum number of characters in a message about a lost rollou
 
 
 def update_metrics(rollout_s: float, update_s: float, figures: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of one policy update under the names that both backends use; `figures`: such as grad_norm."""
+    """Return the metrics of a step under names that both backends use; `figures` are those of the policy update."""
     timing = {"timing/rollout_s": rollout_s, "timing/update_s": update_s}
     return timing | {f"update/{name}": value for name, value in figures.items()}
 
@@ -39,11 +39,11 @@ class _Entry:
 
     @property
     def ended(self) -> set[str]:
-        """The groups all of whose rollouts have ended."""
+        """The groups without running rollouts."""
         return self.groups.keys() - (self.groups - Counter(r.group for r in self.finished)).keys()
 
     def take(self, groups: Collection[str]) -> _Entry:
-        """Remove `groups`, and return a new entry with their rollouts."""
+        """Move the rollouts of `groups` into a new entry, and return it."""
         taken = _Entry(Counter({group: self.groups.pop(group) for group in groups}))
         taken.finished = [r for r in self.finished if r.group in groups]
         self.finished = [r for r in self.finished if r.group not in groups]
@@ -56,13 +56,13 @@ class StepMonitor:
     A lost rollout is run again. The run must stop when, in one training step or validation,
 
     - more than the share `runner.max_failed_share` of the rollouts were lost,
-    - as many rollouts were lost as the step needs, and none was kept,
+    - all rollouts so far were lost, and they are as many as the step needs,
     - the judge failed on more than the share `judge.max_failed_share` of the rollouts, or
     - dynamic sampling does not find enough groups whose rewards differ.
 
-    A rollout that was lost because its process died is not counted, because another process has replaced the dead one.
-    `last_event` is the monotonic time in seconds at which a rollout last started or ended. `val` maps the name of each
-    validation set to its questions. No two validation questions have the same id.
+    Rollouts that were lost because their process died are not counted, because the process is replaced. `last_event` is
+    the monotonic time in seconds at which a rollout last started or ended. `val` maps the name of each validation set
+    to its questions, whose ids are all different.
     """
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val: Mapping[str, Sequence[Question]]) -> None:
@@ -101,7 +101,7 @@ class StepMonitor:
             self.failure = _too_few_informative_groups(request.step, entry, self._settings)
 
     def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
-        """Count a rollout that ended; set `failure` when too many rollouts of the same step were lost."""
+        """Count a rollout that ended; set `failure` when too many rollouts of the step were lost."""
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.finished.append(rollout)
@@ -116,7 +116,7 @@ class StepMonitor:
     def close_validation(self, step: int) -> None:
         """Write the metrics and rollouts of the validation after training step `step`, if there was a validation.
 
-        Step 0 is the validation before GRPO, and UNTRAINED the validation before supervised fine-tuning.
+        `step` is 0 for the validation before GRPO, and UNTRAINED for the one before supervised fine-tuning.
         """
         entry = self._entries.pop(("val", step), None)
         if entry is None:
@@ -135,7 +135,7 @@ class StepMonitor:
         self._ui.validation(step, measured)
 
     def close_step(self, step: int, update: Mapping[str, float]) -> None:
-        """Write the rollouts and the metrics of training step `step`; `update` has the metrics of the policy update.
+        """Write the rollouts and the metrics of training step `step`; `update` has those of `update_metrics`.
 
         In verl's asynchronous trainer modes, a group that still has running rollouts is counted in a later step.
         """
@@ -149,12 +149,12 @@ class StepMonitor:
             # With several roles, rollouts have several sequences anyway.
             self._say_once(
                 "split",
-                f"{split} of {int(measured['rollouts/kept'])} rollouts are several sequences, because the chat "
-                "template rewrites earlier turns; each sequence is trained with the reward of its whole rollout",
+                f"{split} of {int(measured['rollouts/kept'])} rollouts were split into several sequences, because the "
+                "chat template rewrites earlier turns; each sequence is trained with the reward of its whole rollout",
             )
         for cause, alarm in alarms(self._steps, self._validations).items():
             self._say_once(cause, f"Look at the rollouts, because the reward may favour wrong behaviour: {alarm}")
-        self._said -= set(DropCause)  # a cause of lost rollouts is said once a step
+        self._said -= set(DropCause)  # each cause of lost rollouts is reported once a step
 
     def _say_once(self, about: object, text: str) -> None:
         if about not in self._said:
@@ -198,9 +198,9 @@ class StepMonitor:
         )
 
     def _accepted_losses(self, share: float, expected: int) -> float:
-        """Return how many of `expected` rollouts may be lost: `share` (0–1), but at least one.
+        """Return how many of `expected` rollouts may be lost: the `share` (0–1), but at least one rollout.
 
-        With the judge `ranking` at least one group, because a failed ranking loses all rollouts of a group.
+        With the judge `ranking` it is at least one group, because a failed ranking loses all rollouts of a group.
         """
         one = self._settings.train.group_size if self._settings.judge.name == "ranking" else 1
         return max(one, share * expected)
@@ -209,7 +209,7 @@ class StepMonitor:
 def _too_few_informative_groups(step: int, entry: _Entry, settings: Settings) -> TrainingError:
     share = informative_groups(entry.finished).get("groups/informative", 0.0)
     return TrainingError(
-        f"step {step}: after {entry.groups.total() - 1} rollouts still not {settings.train.questions_per_step} groups "
-        f"whose rewards differ ({share:.1%} of the groups do), and GRPO learns from no others",
+        f"step {step}: after {entry.groups.total() - 1} rollouts, fewer than {settings.train.questions_per_step} "
+        f"groups have rewards that differ ({share:.1%} of the groups), and GRPO learns from no other group",
         hint="the last checkpoint is the result; to continue, use harder questions or a higher agent.temperature",
     )

@@ -58,7 +58,7 @@ def test_a_template_that_splits_rollouts_is_reported_once(tmp_path: Path, capsys
         monitor.finished(request, FinishedRollout("r", "g", record, 0.0, turns, tuple(merge_turns(turns)), None))
         monitor.close_step(step, update_metrics(1.0, 1.0, {"grad_norm": 1.0}))
     said = " ".join(capsys.readouterr().out.split())
-    assert said.count("1 of 1 rollouts are several sequences, because the chat template rewrites earlier turns") == 1
+    assert said.count("1 of 1 rollouts were split into several sequences, because the chat template rewrites") == 1
 
 
 def test_a_step_without_any_triplet_stops_the_run_however_many_losses_are_accepted(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_policy_that_always_answers_alike_ends_the_search_for_groups_that_diff
         monitor.finished(request, FinishedRollout(f"r{index}", request.group, None, 0.1, (), (), None))
     assert monitor.failure is None, "three times a step's rollouts may be run"
     monitor.enqueued(RolloutRequest(QUESTION, "train", 1, "g3"))
-    assert "after 6 rollouts still not 1 groups whose rewards differ (0.0% of the groups do)" in str(monitor.failure)
+    assert "after 6 rollouts, fewer than 1 groups have rewards that differ (0.0% of the groups)" in str(monitor.failure)
     assert len(lines(tmp_path / "rollouts.jsonl")) == 6, "they can be looked at"
 
 

@@ -19,17 +19,17 @@ from sql_agent.rollouts.trajectory import FinishedRollout, TokenSequence
 from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy
 
-_WARMUP_STEPS = 2  # needed because AdamW's first step moves every weight by the full learning rate
-_MAX_GRAD_NORM = 1.0  # L2 norm to which larger gradients are scaled down
-_FROZEN_SHARE = 0.5  # share of the layers, from the lowest up, that local.cheap_update freezes
+_WARMUP_STEPS = 2  # because AdamW's first step moves every weight by the full learning rate
+_MAX_GRAD_NORM = 1.0  # maximum L2 norm; a larger gradient is scaled down to this norm
+_FROZEN_SHARE = 0.5  # share of the layers, the lower ones, that local.cheap_update freezes
 
 
 @dataclass(frozen=True)
 class _Item:
     """A token sequence and the advantage of its rollout.
 
-    `old` (response tokens,) are the log-probabilities of the sequence before the step's first minibatch. `old` is None
-    if the step has only one minibatch, because then the weights to update are those that sampled the sequence.
+    `old` (response tokens,) has the log-probabilities of the response before the step's first minibatch, or is None if
+    the step has only one minibatch, which is then on-policy.
     """
 
     sequence: TokenSequence
@@ -40,18 +40,18 @@ class _Item:
 class GrpoUpdate:
     """Updates the weights of a policy with GRPO; call the object with the kept rollouts of each step.
 
-    With `local.cheap_update` the lower half of the layers and the embedding (also the output layer, if tied) are
-    frozen, and the learning rate rises over the first steps. `reference`, a frozen copy of the policy at construction,
-    is the reference model of the KL penalty, with `train.kl_coef` above 0. `half_updated` is true if an error ended an
-    update between two minibatches.
+    With `local.cheap_update`, the lower half of the layers and the embedding (also the output layer, if it is tied) are
+    frozen, and the learning rate rises over the first steps. With `train.kl_coef` above 0, `reference` is a frozen copy
+    of the policy at construction, for the KL penalty; otherwise it is None. `half_updated` is true if an error ended
+    an update between two minibatches.
     """
 
     def __init__(self, policy: Policy, settings: Settings, *, bf16: bool) -> None:
         self._policy = policy
         self._settings = settings.train
         self._bf16 = bf16
-        # Log-probabilities are computed at the temperature of sampling. At temperature 0 the rollouts of a group are
-        # equal and their advantages are 0, so any value is right.
+        # Log-probabilities are computed at the temperature of sampling. At temperature 0 all rollouts of a group are
+        # equal and their advantages are 0, so any temperature will do.
         self._temperature = settings.agent.temperature or 1.0
         self._warmup_steps = _WARMUP_STEPS if settings.local.cheap_update else 0
         self.half_updated = False
@@ -64,11 +64,10 @@ class GrpoUpdate:
     def __call__(
         self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float], *, step: int
     ) -> dict[str, float]:
-        """Do the optimizer steps of training step `step`; return the metrics by name. `advantages` is by rollout id.
+        """Do the optimizer steps of training step `step`, and return metrics; the keys of `advantages` are rollout ids.
 
         The loss is divided by the sampled tokens of all `kept` rollouts, including those whose advantage is 0, so that
-        a step with few informative groups changes the policy less. Raises TrainingError for a gradient that is not
-        finite.
+        a step with few informative groups changes the policy less. Raises TrainingError when a gradient is not finite.
         """
         useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
         figures = {
@@ -95,7 +94,7 @@ class GrpoUpdate:
     def _minibatches(self, useful: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> list[list[_Item]]:
         """Split the sequences of `useful` rollouts into at most `train.minibatches` lists; a group is never split."""
         parts = _split_by_group(useful, self._settings.minibatches)
-        # Later minibatches need old log-probabilities, because the first optimizer step makes them off-policy.
+        # Old log-probabilities are needed because later minibatches are off-policy after the first optimizer step.
         return [
             [
                 _Item(s, advantages[r.rollout_id], self._old_logprobs(s) if len(parts) > 1 else None)
@@ -108,9 +107,9 @@ class GrpoUpdate:
     def _optimizer_step(self, items: Sequence[_Item], tokens: float, *, where: str) -> dict[str, float]:
         """Do one optimizer step on the minibatch `items`; return its loss, clip fraction and gradient norm.
 
-        Micro-batches have sequences of similar length; for `tokens` see `clipped_loss`.
+        `clipped_loss` explains `tokens`.
         """
-        ordered = sorted(items, key=lambda item: len(item.sequence))
+        ordered = sorted(items, key=lambda item: len(item.sequence))  # so that micro-batches have little padding
         size = self._settings.micro_batch
         total_loss = clipped = 0.0
         self.optimizer.zero_grad(set_to_none=True)
@@ -160,7 +159,6 @@ class GrpoUpdate:
 
 
 def _freeze_lower_layers(model: Any) -> None:
-    """Freeze the embedding and the lower half of the layers, so that they need no backward pass."""
     layers = model.model.layers
     model.get_input_embeddings().requires_grad_(False)
     layers[: round(_FROZEN_SHARE * len(layers))].requires_grad_(False)
@@ -186,13 +184,12 @@ def clipped_loss(
     clip_high: float,
     tokens: float,
 ) -> tuple[torch.Tensor, float]:
-    """Return the clipped policy-gradient loss and the number of clipped tokens.
+    """Return the clipped policy-gradient loss of a micro-batch and the number of its clipped tokens.
 
-    The loss is the sum over the sampled tokens of a micro-batch, divided by `tokens`. All micro-batches of a minibatch
-    have the same `tokens`, so that their losses add up to the loss of the minibatch. `new` and `old` are natural
-    log-probabilities of shape (rows, length), `advantages` has shape (rows,), and `mask` (rows, length) is 1.0 on
-    sampled tokens. The ratio exp(new - old) is clipped to [1 - clip_low, 1 + clip_high] (Yu et al. 2025,
-    arXiv:2503.14476, eq. 10).
+    The loss is summed over the sampled tokens and divided by `tokens`, which is the same for all micro-batches of a
+    minibatch, so that their losses add up to that of the minibatch. `new` and `old` are natural log-probabilities of
+    shape (rows, length), `advantages` has shape (rows,), and `mask` (rows, length) is 1.0 on sampled tokens. The ratio
+    exp(new - old) is clipped to [1 - clip_low, 1 + clip_high] (Yu et al. 2025, arXiv:2503.14476, eq. 10).
     """
     ratio = torch.exp((new - old) * mask)
     weight = advantages[:, None]

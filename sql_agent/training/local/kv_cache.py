@@ -13,7 +13,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 ATTENTION = "shared_prefix"
-SHARING = {"llama", "qwen2", "qwen3"}  # model types whose attention needs nothing that `attend` lacks
+SHARING = {"llama", "qwen2", "qwen3"}  # model types whose attention `attend` can compute
 _BLOCK = 128  # a buffer's number of columns is a multiple of this
 _MAX_TURN_TOKENS = 1 << 14  # maximum number of tokens of all finished turns: 0.4 GB for SmolLM2 in bf16
 
@@ -34,8 +34,8 @@ def attend(
 
     `query` has the shape (rows, heads, tokens, head size); `key` and `value` may have fewer heads. With a prefix,
     `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may attend. One matrix product multiplies
-    the queries of all rows by the keys of the prefix, because reading a copy of the prefix for each row would take most
-    of the time for a token. Returns the output (rows, tokens, heads, head size), and None for the attention weights.
+    the queries of all rows by the keys of the prefix, because most of a token's time would go into reading one copy of
+    the prefix for each row. Returns the output (rows, tokens, heads, head size), and None for the attention weights.
     """
     if prefix is None or attention_mask is None:
         result: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -60,9 +60,9 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 class TurnCache:
-    """Keys and values of finished turns, to be reused in the next turn of the same conversation.
+    """Keys and values of finished turns, for the next turn of the same conversation; at most 16,384 tokens.
 
-    The oldest turns are removed when the cache has more than 16,384 tokens.
+    The turns that were added first are removed first.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class TurnCache:
         self._tokens = 0
 
     def add(self, ids: tuple[int, ...], layers: Layers) -> None:
-        """Add the keys and values `layers` of a conversation `ids` after the shared prefix."""
+        """Add `layers`, the keys and values of the conversation `ids` without those of the shared prefix."""
         if ids in self._turns:
             return
         self._turns[ids] = layers
@@ -80,7 +80,7 @@ class TurnCache:
             self._tokens -= token_count(dropped)
 
     def longest_start(self, prompt: tuple[int, ...]) -> Layers | None:
-        """Return the keys and values of the longest cached turn that is shorter than `prompt` and its start, if any."""
+        """Return the keys and values of the longest cached conversation that `prompt` continues, or None."""
         lengths = sorted({len(ids) for ids in self._turns if len(ids) < len(prompt)}, reverse=True)
         return next((self._turns[prompt[:n]] for n in lengths if prompt[:n] in self._turns), None)
 
@@ -94,8 +94,8 @@ class RowCache:
 
     The DynamicCache of transformers copies all keys and values for each new token, and pads and copies all rows
     whenever a row is added or removed. With 64 rows these copies took most of the time. This cache writes new tokens in
-    place, and moves the last row to the index of a removed row. Column 0 of a row follows the shared `prefix`, which is
-    stored once and is not counted in `lengths`. A row can also begin without the prefix.
+    place, and moves the last row to the index of a removed row. The shared `prefix` is stored once. It precedes column
+    0 of each row that was added with `has_prefix`, and `lengths` does not count it.
     """
 
     def __init__(self, layers: int, prefix: Layers | None = None) -> None:
@@ -106,7 +106,7 @@ class RowCache:
         self._cache.layers = [_RowLayer() for _ in range(layers)]
 
     def add(self, start: Layers | None, *, has_prefix: bool) -> None:
-        """Append a row with the keys and values `start`, after the shared prefix if `has_prefix`."""
+        """Append a row with the keys and values `start`; if `has_prefix`, the shared prefix precedes the row."""
         row, length = len(self.lengths), token_count(start)
         self.lengths.append(length)
         self._has_prefix.append(has_prefix)
@@ -115,7 +115,7 @@ class RowCache:
             layer.keys[row, :, :length], layer.values[row, :, :length] = keys, values
 
     def copy_of(self, row: int) -> Layers | None:
-        """Return a copy of the keys and values of `row` after the prefix; None for a row that lacks the prefix."""
+        """Return a copy of the keys and values of `row`, or None if the cache has a prefix that `row` lacks."""
         if self._has_prefix[row] != (self.prefix is not None):
             return None
         length = self.lengths[row]
@@ -124,7 +124,7 @@ class RowCache:
         ]
 
     def remove(self, row: int) -> None:
-        """Remove the row with the index `row`, and move the last row to this index."""
+        """Remove `row`, and move the last row to its index."""
         last = len(self.lengths) - 1
         length = self.lengths[row] = self.lengths[last]
         self._has_prefix[row] = self._has_prefix[last]
@@ -136,10 +136,10 @@ class RowCache:
                 layer.values[row, :, :length] = layer.values[last, :, :length]
 
     def extend(self, first: int, new: Sequence[int]) -> dict[str, Any]:
-        """Make room for `new` tokens in each row from `first` on; return the model's arguments for a pass.
+        """Make room for new tokens in the rows from `first` on; return the arguments for the model's forward pass.
 
-        The tokens of a pass are padded on the right to the longest of `new`, where causal attention lets no real token
-        attend to the padding. Later tokens overwrite the padding's keys and values.
+        `new` has the number of new tokens of each row. The rows are padded on the right, where causal attention lets no
+        real token attend to the padding. Later tokens overwrite the padding's keys and values.
         """
         columns = torch.tensor(self.lengths[first:])[:, None] + torch.arange(max(new))
         self.lengths[first:] = [length + more for length, more in zip(self.lengths[first:], new, strict=True)]
@@ -159,12 +159,11 @@ class RowCache:
 
 
 def token_count(layers: Layers | None) -> int:
-    """Return the number of tokens in `layers`; 0 for None."""
     return 0 if layers is None else layers[0][0].shape[1]
 
 
 class _RowLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's buffers (rows, heads, columns, head size); `update` writes new tokens of the rows from `first` on.
+    """The buffers of one layer (rows, heads, columns, head size); `update` writes to the rows from `first` on.
 
     `columns` (rows, tokens) are the columns of the new tokens, and `width` is the number of columns that are read.
     """
@@ -176,7 +175,7 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
     width: int
 
     def reserve(self, rows: int, columns: int, like: torch.Tensor) -> None:
-        """Enlarge the buffers to at least `rows` rows and `columns` columns, with heads and dtype of `like`."""
+        """Enlarge the buffers to at least `rows` rows and `columns` columns; heads and dtype are those of `like`."""
         columns = -(-columns // _BLOCK) * _BLOCK
         self.keys, self.values = _grown(self.keys, rows, columns, like), _grown(self.values, rows, columns, like)
         self.is_initialized = True
@@ -200,7 +199,7 @@ def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Ten
     old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
     if buffer is not None and rows <= old_rows and columns <= old_columns:
         return buffer
-    # Zeros, because a masked column has the weight 0, and 0 times an uninitialised value can be NaN.
+    # Filled with zeros, because masked columns have the weight 0, and 0 times an uninitialised value can be NaN.
     grown = like.new_zeros(max(rows, old_rows), like.shape[1], max(columns, old_columns), like.shape[3])
     if buffer is not None:
         grown[:old_rows, :, :old_columns] = buffer

@@ -26,22 +26,21 @@ from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 
 _MAX_BATCH = 96  # maximum number of turns that are sampled together
-_WINDOW_S = 0.15  # an idle sampler starts a batch after this time without a new request
-_JOIN_S = 60.0
+_WINDOW_S = 0.15  # an idle service starts a batch after this time without a new request
+_JOIN_S = 60.0  # time limit for the turns that are being sampled when the service is closed
 
 _Job = tuple[Request, "Future[Generation]"]
 
 
 class PolicyService:
-    """Serves `policy` on `server` from construction until `close`, and is the server's engine.
+    """The engine of `server`, which serves `policy` from construction until `close`.
 
-    One thread samples the turns of all requests in batches. Up to 96 turns are sampled together, and new requests join
-    the batch between two tokens (continuous batching). An idle service starts when it has 96 requests or no further
-    request has arrived for 0.15 s.
+    One thread samples up to 96 turns together, and new requests join the batch between two tokens (continuous
+    batching). An idle service starts when it has 96 requests or no further request has arrived for 0.15 s.
 
     With `bf16`, turns are sampled from a bf16 copy of the policy, which is nearly twice as fast. The copy's
     log-probabilities differ by up to 0.3 nats from those of the fp32 weights, so the service does not return them, and
-    the policy update computes log-probabilities itself. `tool_format` is the form of the policy's tool calls.
+    the policy update computes log-probabilities itself. `tool_format` is the format of the policy's tool calls.
     """
 
     def __init__(self, policy: Policy, settings: Settings, server: ServerThread, *, bf16: bool) -> None:
@@ -65,7 +64,7 @@ class PolicyService:
     def weights_locked(self) -> Iterator[None]:
         """Pause sampling inside the context, in which the weights may be changed.
 
-        When the context ends, the bf16 copy gets the new weights, and the cached keys and values are removed.
+        At the end of the context the bf16 copy gets the new weights, and the cached keys and values are removed.
         """
         with self._lock:
             yield
@@ -75,7 +74,7 @@ class PolicyService:
 
     @contextmanager
     def serving(self, other: Policy) -> Iterator[None]:
-        """Inside the context, sample from `other`, which has the same tokenizer."""
+        """Sample from the policy `other` inside the context; it must have the same tokenizer."""
         serving = other if self._serving is self._policy else _bf16_copy(other)
         with self._lock:
             self._sampler.use(serving)
@@ -86,7 +85,6 @@ class PolicyService:
                 self._sampler.use(self._serving)
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
-        """Sample one turn, see `Engine.generate`; `conversation` is not used."""
         request = Request(prompt_ids, sampling.max_tokens, sampling.temperature)
         future: Future[Generation] = Future()
         self._jobs.put((request, future))
@@ -143,9 +141,9 @@ class PolicyService:
 
 
 def _is_wanted(job: _Job) -> bool:
-    """Return whether the client of `job` still waits; afterwards the future cannot be cancelled.
+    """Return whether the client of `job` still waits; if so, the job's future can no longer be cancelled.
 
-    Setting the result of a cancelled future raises an error, which would fail all turns of the batch.
+    Setting the result of a cancelled future would raise an error and fail all turns of the batch.
     """
     return job[1].set_running_or_notify_cancel()
 
@@ -156,13 +154,13 @@ def _bf16_copy(policy: Policy) -> Policy:
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # options of mallopt in <malloc.h>
-_BF16_SHARE = 0.8  # bf16 is used below this share of fp32's time, because casting the weights to bf16 takes time too
+_BF16_SHARE = 0.8  # bf16 must need less than this share of fp32's time, because casting the weights takes time too
 
 
 def prepare_torch() -> bool:
     """Configure torch's threads and memory, and return whether bf16 is faster than fp32 on this CPU.
 
-    torch uses all available cores, unless OMP_NUM_THREADS is set. Freed memory is kept for later tensors.
+    torch uses all available cores, unless OMP_NUM_THREADS is set, and keeps freed memory for later tensors.
     """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(usable_cores())
@@ -186,7 +184,7 @@ def _bf16_is_faster() -> bool:
 
 
 def _matmul_s(dtype: torch.dtype) -> float:
-    """Return the time, in seconds, of one product of matrices that are as large as those in SmolLM2's layers."""
+    """Return the seconds of one product of matrices with the dimensions of SmolLM2's layers."""
     rows, weight = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
     started = time.perf_counter()
     functional.linear(rows, weight)
@@ -194,10 +192,7 @@ def _matmul_s(dtype: torch.dtype) -> float:
 
 
 def _keep_freed_memory() -> None:
-    """Keep glibc from returning the memory of freed tensors to the kernel.
-
-    Without this setting, a pass through the model took three times as long in a thread.
-    """
+    """Keep glibc from returning freed memory; otherwise, a forward pass in a thread takes three times as long."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has neither mallopt nor this problem

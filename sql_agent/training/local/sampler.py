@@ -1,4 +1,4 @@
-"""Sample turns from the policy in a batch, to which rows can be added and removed between any two tokens."""
+"""Sample turns from the policy in a batch; rows can be added and removed between any two tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sql_agent.training.policy.forward import common_prefix, prefix_cache
 from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.server import Generation
 
-_GREEDY = 1e-5  # up to this temperature the most probable token is chosen
+_GREEDY = 1e-5  # up to this temperature, the most probable token is chosen
 _MIN_SHARED = 64  # tokens; a shorter common prefix is not cached, because it is not a system prompt
 
 
@@ -57,12 +57,12 @@ class Sampler:
         self._turns.clear()
 
     def abandon(self) -> None:
-        """Remove all rows after an error; the shared prefix stays cached."""
+        """Remove all rows after an error, but keep the cached prefix."""
         self._rows, self._cache = [], RowCache(self._layers, self._cache.prefix)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def admit(self, requests: Sequence[Request]) -> None:
-        """Add a row for each of `requests`, and run its prompt through the model."""
+        """Add a row for each of `requests`, and compute the logits of its first token."""
         shared = self._shared([request.prompt_ids for request in requests])
         has_prefix = self._cache.prefix is not None
         starts = [self._turns.longest_start(r.prompt_ids) if has_prefix == (shared > 0) else None for r in requests]
@@ -77,9 +77,9 @@ class Sampler:
         starts: Sequence[Layers | None],
         shared: int,
     ) -> None:
-        """Add a row for each of `requests`, and run the `tails` of the prompts through the model.
+        """Add a row for each of `requests`, and run the uncached ends of the prompts, `tails`, through the model.
 
-        A tail follows the common prefix of `shared` tokens and the prompt's cached keys and values in `starts`.
+        Before each tail, the prompt has `shared` tokens of the common prefix and the tokens with the cached `starts`.
         """
         lengths = [len(tail) for tail in tails]
         for start in starts:
@@ -92,7 +92,7 @@ class Sampler:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> list[tuple[Request, Generation]]:
-        """Sample one token in each row; remove the rows that end with this token, and return them with their turns."""
+        """Sample one token in each row; remove finished rows, and return their requests with the sampled turns."""
         if not self._rows:
             return []
         chosen = self._choose(self._logits, self._rows)
@@ -115,31 +115,21 @@ class Sampler:
             self._cache = RowCache(self._layers, self._cache.prefix)
         return ended
 
-    def sample(self, batch: Sequence[Request]) -> list[Generation]:
-        """Sample one turn for each request, and return the turns in the order of `batch`."""
-        self.admit(batch)
-        done: dict[int, Generation] = {}
-        while self.active:
-            done |= {id(request): sampled for request, sampled in self.step()}
-        return [done[id(request)] for request in batch]
-
     def _advance(self) -> None:
-        """Run the last token of each row through the model to compute the logits of the next token."""
         last = torch.tensor([[row.sampled[-1]] for row in self._rows])
         out = self._policy.model.model(input_ids=last, **self._cache.extend(0, [1] * len(last)))
         self._logits = self._next_logits(out.last_hidden_state[:, 0])
 
     def _next_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the next token's logits (rows, vocabulary) for the last hidden states `hidden` (rows, width)."""
-        # For a `hidden` that is not contiguous, torch copies the output layer's weights for each row: 7 of 11 s for 64
-        # prompts.
+        """Return the next token's logits (rows, vocabulary) from the last hidden states `hidden` (rows, width)."""
+        # Without `contiguous`, torch copies the output layer's weights for each row: 7 of 11 s for 64 prompts.
         logits: torch.Tensor = self._policy.model.lm_head(hidden.contiguous()).float()
         return logits
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
-        """Return the length of the cached prefix if all `prompts` begin with it, else 0.
+        """Return the length of the cached prefix if all `prompts` begin with this prefix, else 0.
 
-        If there are no rows, the common prefix of `prompts` first replaces one that does not fit.
+        If they do not, and no row is active, the common prefix of `prompts` is cached instead.
         """
         known = len(self._prefix)
         if not (known and all(len(p) > known and p[:known] == self._prefix for p in prompts)):
@@ -153,14 +143,14 @@ class Sampler:
         return len(self._prefix) if self._cache.prefix is not None else 0
 
     def _prefix_cache(self) -> Layers | None:
-        """Compute the keys and values of the prefix; None for a model for which `attend` cannot share a prefix."""
+        """Compute the keys and values of the prefix, or return None if `attend` does not support the model."""
         if self._policy.model.config.model_type not in SHARING:
             return None
         cache = prefix_cache(self._policy.model, self._prefix)
         return None if cache is None else [(layer.keys[0], layer.values[0]) for layer in cache.layers]
 
     def _choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-        """Sample the next token of each row from `logits` (rows, vocabulary); return token ids (rows,)."""
+        """Return the sampled token ids (rows,) for `logits` (rows, vocabulary)."""
         temperature = torch.tensor([max(r.temperature, _GREEDY) for r in requests])[:, None]
         probabilities = torch.softmax(logits / temperature, dim=-1)
         # Inverse transform sampling, because torch.multinomial draws a random number for each token of the vocabulary.
@@ -177,9 +167,9 @@ class Sampler:
 
 
 def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Split the indices of `tails` into parts, so that in a part no tail is more than twice as long as another.
+    """Split the indices of `tails` into parts in which no tail is more than twice as long as another.
 
-    Without the split, padding for one long tool result among 96 rows made a step take three times as long.
+    Otherwise, the padding for one long tool result among 96 rows made a step take three times as long.
     """
     parts: list[list[int]] = []
     for place in sorted(range(len(tails)), key=lambda place: len(tails[place])):

@@ -1,7 +1,8 @@
-"""Load, serve, update and save the policy of a local run; serve a policy without training."""
+"""Load, serve, update and save the policy of a local run, or serve a policy without training."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -11,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-# libgomp, which torch loads, reads this variable. By default the threads of libgomp wait for each other in a busy loop
-# for milliseconds. A backward pass then took up to five times as long when other processes needed the cores, and was no
+# libgomp, which torch loads, reads this variable. By default its threads wait for each other in a busy loop for
+# milliseconds. A backward pass then took up to five times as long when other processes needed the cores, and was no
 # faster on an idle machine.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
@@ -34,19 +35,19 @@ from sql_agent.system.resources import free_shown
 from sql_agent.tasks.task import load_task
 from sql_agent.training.local.grpo_update import GrpoUpdate
 from sql_agent.training.local.policy_service import PolicyService, prepare_torch
-from sql_agent.training.policy.model import Policy, add_adapters, base_copy, load_adapters, load_policy, save_adapters
+from sql_agent.training.policy.model import Policy, add_adapters, load_adapters, load_policy
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
 from sql_agent.training.serving.server import ServerThread
 
 
 class FineTuningStopped(Exception):  # noqa: N818  not an error
-    """Supervised fine-tuning was stopped before its last step, so that there is no result."""
+    """Supervised fine-tuning was stopped before its last step, so there is no fine-tuned model."""
 
 
 class PolicyTrainer:
     """The policy of a local run, with its server and its optimizer.
 
-    `step` is the number of finished updates, `saved` the step of the last checkpoint, or None without a checkpoint.
+    `step` is the number of finished updates. `saved` is the step of the last checkpoint, or None without a checkpoint.
     """
 
     def __init__(self, settings: Settings, log: RunLog, policy: Policy, server: ServerThread, *, bf16: bool) -> None:
@@ -71,7 +72,7 @@ class PolicyTrainer:
         train: Sequence[Question],
         stopped: Callable[[], bool],
     ) -> PolicyTrainer:
-        """Fine-tune the model on the questions `train`, and serve it; see `fine_tuned_model`, also for the errors."""
+        """Fine-tune the model on the questions `train`, and serve it. Raises the errors of `fine_tuned_model`."""
         bf16 = prepare_torch()
         with load_task(settings.task).databases(settings) as databases:
             policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped, log=log)
@@ -80,7 +81,7 @@ class PolicyTrainer:
             trained, total = policy.adapters.get_nb_trainable_parameters()
             ui.say(f"GRPO trains LoRA adapters: {trained:,} of {total:,} parameters")
         if settings.model:
-            ui.say(f"Tool calls in the form {trainer._service.tool_format}")
+            ui.say(f"Tool-call format: {trainer._service.tool_format}")
         return trainer
 
     @classmethod
@@ -103,19 +104,19 @@ class PolicyTrainer:
 
     @contextmanager
     def untrained(self) -> Iterator[None]:
-        """Inside the context, serve the model as it was before supervised fine-tuning."""
+        """Serve the model as it was before supervised fine-tuning inside the context."""
         with self._service.serving(_load(self._settings.model, self._settings)):
             yield
 
     def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
-        """Do the next training step's update, see `GrpoUpdate`."""
+        """Do the policy update of the next training step, and return its metrics, see `GrpoUpdate`."""
         with self._service.weights_locked():
             figures = self._update(kept, advantages, step=self.step + 1)
         self.step += 1
         return figures
 
     def save(self) -> None:
-        """Write a checkpoint of the last step, unless it exists already or an error interrupted the last update."""
+        """Write a checkpoint of the last step, unless it exists or an error interrupted the last update."""
         if self.step == self.saved or self._update.half_updated:
             return
         keep = self._settings.train.keep_checkpoints
@@ -125,16 +126,16 @@ class PolicyTrainer:
         self.saved = self.step
 
     def _initial_model(self) -> Any | None:
-        """Return the model before GRPO if a resumed run needs it, else None."""
+        """Return the model before GRPO if a resumed run needs it, for the KL penalty or the adapters, else None."""
         adapters = self._policy.adapters
-        return self._update.reference if adapters is None else base_copy(adapters)
+        return self._update.reference if adapters is None else copy.deepcopy(adapters).unload()
 
     def close(self) -> None:
         self._service.close()
 
 
 def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> PolicyService:
-    """Serve `settings.model` as it is, or the embedded model after `sft.steps` steps of fine-tuning."""
+    """Serve `settings.model` as it is; without a model, serve the embedded one after `sft.steps` of fine-tuning."""
     bf16 = prepare_torch()
     if settings.model or not settings.sft.steps:
         with ui.status(f"Loading {settings.model or 'the model'}"):
@@ -155,7 +156,7 @@ def _fine_tuned(
     stopped: Callable[[], bool] = lambda: False,
     log: RunLog | None = None,
 ) -> Policy:
-    """Fine-tune the model, or find the cached result, and load it; show progress on `ui` and write losses to `log`."""
+    """Fine-tune the model unless it is cached, and load it; show progress on `ui`, and write the losses to `log`."""
 
     def progress(step: int, steps: int, loss: float) -> None:
         ui.sft(step, steps, loss)
@@ -191,11 +192,11 @@ def save_checkpoint(
     """Write the checkpoint folder `checkpoints/step-N`, return its path, and delete all but the newest `keep` folders.
 
     `model/` is a Hugging Face folder, and `state.json` has the step and the SHA-256 of each file. With LoRA, `adapter/`
-    has the adapters, which are merged in `model/`. The model that `initial` returns, if any, is written once for all
-    checkpoints, to `checkpoints/base`.
+    has the adapters, which are also merged into `model/`. The model that `initial` returns, if any, is written to
+    `checkpoints/base`, once for all checkpoints.
 
     The folder is synced to the disk under another name and then renamed, so that a power cut leaves no incomplete
-    checkpoint. Raises TrainingError when the folder cannot be written; then the earlier checkpoints stay.
+    checkpoint. Raises TrainingError when the folder cannot be written; then all earlier checkpoints stay.
     """
     target = local_checkpoint(run_folder, step)
     partial = target.with_name(target.name + ".partial")
@@ -204,7 +205,8 @@ def save_checkpoint(
         partial.mkdir(parents=True)
         policy.save(partial / "model")
         if policy.adapters is not None:
-            save_adapters(policy.adapters, partial / ADAPTERS)
+            # With embedding layers, peft would ask the hub about the base model.
+            policy.adapters.save_pretrained(partial / ADAPTERS, save_embedding_layers=False)
         base = initial_weights(run_folder)
         if not base.exists() and (model := initial()) is not None:
             replace(policy, model=model, adapters=None).save(base)
@@ -214,7 +216,7 @@ def save_checkpoint(
         state = json.dumps({"step": step, "sha256": sha256}, indent=2)
         (partial / "state.json").write_text(state + "\n", encoding="utf-8")
         sync_tree(partial)
-    except (OSError, RuntimeError, SafetensorError) as error:  # the last two from torch and safetensors
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch raises RuntimeError
         shutil.rmtree(partial, ignore_errors=True)
         raise TrainingError(
             f"could not save the checkpoint of step {step} to {target}, where {free_shown(run_folder)}: "

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _SERVED_AS = "policy"
 _POLL_S = 0.1
-_CHEAP_PER_GROUP = 2  # number of rollouts of each group that are trained with local.cheap_update
+_CHEAP_PER_GROUP = 2  # number of trained rollouts in each group with local.cheap_update
 
 
 class LocalGrpo(TrainingAlgorithm):
-    """The algorithm of the backend `local`: this process trains the policy and also serves the policy to the runners.
+    """The algorithm of the backend `local`: this process trains the policy and serves it to the runners.
 
-    Torch is imported inside `run`, after the supervisor of runners and proxies was forked, because a process with
-    torch's threads must not be forked.
+    `_run` imports torch after the supervisor of runners and proxies was forked, because a process with torch's threads
+    must not be forked.
     """
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
@@ -59,7 +59,7 @@ class LocalGrpo(TrainingAlgorithm):
             server.stop()
 
     async def _open_trainer(self, train: Sequence[Question], server: ServerThread) -> PolicyTrainer | None:
-        """Load the policy, fine-tuned in a new run, and serve it; return None when a signal ends the fine-tuning."""
+        """Load the policy of a resumed run or fine-tune a new one, and serve it; return None after a signal."""
         with slow_imports():
             from sql_agent.training.local.trainer import FineTuningStopped, PolicyTrainer  # noqa: PLC0415  imports torch
 
@@ -107,8 +107,8 @@ class LocalGrpo(TrainingAlgorithm):
 
         1. Pick the step's questions, and request a group of rollouts for each question.
         2. Run the rollouts: runners sample turns from the policy, query the database, and score the answers.
-        3. Compute each rollout's advantage from the rewards of its group.
-        4. Update the policy with the gradient of the clipped loss (`grpo_update.py`, `grpo_loss.py`).
+        3. Compute each rollout's advantage from the rewards of its group (`advantages.py`).
+        4. Update the policy with the gradient of the clipped loss (`grpo_update.py`).
         5. Write the step's metrics and rollouts.
         """
         settings, step = self._settings.train, trainer.step + 1
@@ -148,9 +148,9 @@ class LocalGrpo(TrainingAlgorithm):
     async def _roll_out(
         self, scheduler: RetryingScheduler, requests: Sequence[RolloutRequest], title: str
     ) -> list[FinishedRollout]:
-        """Run the rollouts of `requests`, and return the kept ones; a signal cancels those that run.
+        """Run the rollouts of `requests`, and return the kept ones; a signal cancels running rollouts.
 
-        Raises the monitor's TrainingError as soon as the monitor has set `failure`.
+        Raises the monitor's `failure` as soon as there is one.
         """
         tasks = [asyncio.create_task(scheduler.run(request)) for request in requests]
         running, started = set(tasks), time.monotonic()
@@ -173,7 +173,7 @@ class LocalGrpo(TrainingAlgorithm):
 
 
 def _so_far(tasks: Sequence[asyncio.Task[FinishedRollout]], seconds: float) -> str:
-    """Return the tokens per second and the mean reward of the finished `tasks`, started `seconds` ago, as text."""
+    """Return a text with the tokens per second and the mean reward of the finished `tasks`, started `seconds` ago."""
     ended = [task.result() for task in tasks if task.done() and not task.cancelled() and not task.exception()]
     rewards = [rollout.reward for rollout in ended if rollout.reward is not None]
     if not rewards:
@@ -185,8 +185,8 @@ def _so_far(tasks: Sequence[asyncio.Task[FinishedRollout]], seconds: float) -> s
 def batch_for_step(questions: Sequence[Question], count: int, *, step: int, seed: int) -> list[Question]:
     """Return the `count` questions of training step `step` (from 1).
 
-    Each epoch uses all questions once, in an order that depends only on `seed` and the epoch, so that a resumed run
-    trains on the same questions as an uninterrupted one.
+    An epoch uses each question once, in an order that depends only on `seed` and the epoch, so that a resumed run
+    trains on the same questions as an uninterrupted run.
     """
     chosen = []
     for position in range((step - 1) * count, step * count):

@@ -1,8 +1,8 @@
-"""Pack sequences into one row in which a shared prefix stands once, and compute attention in such a row.
+"""Pack sequences into one row that has each shared prefix only once, and compute attention in such a row.
 
-In training, most sequences begin with the same long prompt. Computed once, the prompt costs as much as in one of the
-sequences, and gradients are those of separate sequences up to rounding. flash-attn supports packed sequences but is
-hard to build. `torch.nn.attention.varlen` is the same kernel inside PyTorch.
+Most sequences of training begin with the same long prompt, which a packed row computes once. Gradients are those of
+separate sequences up to rounding. flash-attn supports packed sequences but is hard to build;
+`torch.nn.attention.varlen` is the same kernel inside PyTorch.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 NAME = "torch_varlen"
-_MIN_SHARED = 16  # tokens; a shorter common prefix is not worth a segment of its own
+_MIN_SHARED = 16  # tokens; sharing a shorter prefix does not pay
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive tokens of the packed row; they attend causally to the tokens `prefix` of the row, then to themselves.
-
-    `start` and `end` are places in the packed row, and so are those of `prefix`, which is empty for a first segment.
-    """
+    """The tokens `start` to `end` of the packed row, which attend causally to the tokens `prefix` and to themselves."""
 
     start: int
     end: int
@@ -34,11 +31,10 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """How a row of sequences is packed.
+    """The mapping between a row of concatenated sequences and the packed row.
 
-    kept     (packed tokens,): for each token of the packed row, its place in the row with all sequences
-    places   (all tokens,): for each token of the row with all sequences, its place in the packed row
-    segments the segments of the packed row, in order
+    `kept` (packed tokens,) is the index of each packed token in the concatenated row. `places` (all tokens,) is the
+    index of each concatenated token in the packed row, which consists of `segments`.
     """
 
     kept: torch.Tensor
@@ -47,67 +43,60 @@ class Packing:
 
     @property
     def keys(self) -> torch.Tensor:
-        """The places in the packed row of the keys that each segment attends to, segment after segment (int64)."""
+        """The indices in the packed row of the keys that each segment attends to, segment after segment (int64)."""
         return torch.tensor([place for s in self.segments for place in (*s.prefix, *range(s.start, s.end))])
 
     @property
     def query_lengths(self) -> list[int]:
-        """The number of tokens of each segment."""
         return [s.end - s.start for s in self.segments]
 
     @property
     def key_lengths(self) -> list[int]:
-        """The number of keys that each segment attends to."""
         return [len(s.prefix) + s.end - s.start for s in self.segments]
 
 
 def pack(sequences: Sequence[Sequence[int]]) -> Packing:
-    """Pack the token ids of `sequences`, which stand one after the other in a row.
+    """Return the packing of the token ids `sequences`.
 
-    A token is shared by sequences that agree up to the token after it, so that also its label, the next token, is the
-    same.
+    Sequences share a token only if they also agree in the next token, which is the label of the shared token.
     """
     starts = [0, *accumulate(map(len, sequences))]
     kept: list[int] = []
     places = [0] * starts[-1]
     segments: list[Segment] = []
 
-    def add(number: int, begin: int, prefix: range) -> range:
-        """Append the tokens of a sequence from `begin` on as a segment, and return its range in the packed row."""
-        added = range(len(kept), len(kept) + len(sequences[number]) - begin)
-        for offset, place in enumerate(added, starts[number] + begin):
-            places[offset] = place
-        kept.extend(range(starts[number] + begin, starts[number + 1]))
+    def add(begin: int, end: int, prefix: range) -> range:
+        """Append the tokens `begin` to `end` of the concatenated row as a segment; return their packed indices."""
+        added = range(len(kept), len(kept) + end - begin)
+        places[begin:end] = added
+        kept.extend(range(begin, end))
         segments.append(Segment(added.start, added.stop, prefix))
         return added
 
     for numbers, shared in _clusters(sequences):
         prefix = range(0)
         if shared:
-            first = numbers[0]
-            prefix = range(len(kept), len(kept) + shared)
-            kept.extend(range(starts[first], starts[first] + shared))
-            segments.append(Segment(prefix.start, prefix.stop, range(0)))
-            for number in numbers:
-                places[starts[number] : starts[number] + shared] = prefix
+            first = starts[numbers[0]]
+            prefix = add(first, first + shared, prefix)
         for number in numbers:
-            add(number, shared, prefix)
+            places[starts[number] : starts[number] + shared] = prefix
+            add(starts[number] + shared, starts[number + 1], prefix)
     return Packing(torch.tensor(kept), torch.tensor(places), tuple(segments))
 
 
 def _clusters(sequences: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
-    """Yield groups of sequences, by their numbers, with the length of the prefix that each group shares; 0 for none.
+    """Yield groups of indices of `sequences`, each with the length of the prefix that the group shares, which may be 0.
 
-    In sorted order, sequences with a common prefix are neighbours. A sequence joins a group if the group saves more
-    tokens with it than without it.
+    In sorted order, sequences with a common prefix are neighbours. A sequence joins a group if this saves tokens.
     """
     ordered = sorted(range(len(sequences)), key=lambda number: tuple(sequences[number]))
     group: list[int] = []
     shared = 0
     for number in ordered:
         if group:
-            limit = min(shared, len(sequences[number]) - 1) if len(group) > 1 else None
-            common = _common(sequences[group[0]], sequences[number], limit)
+            common = _common(sequences[group[0]], sequences[number])
+            if len(group) > 1:
+                common = min(common, shared)
             if common >= _MIN_SHARED and len(group) * common > (len(group) - 1) * shared:
                 group.append(number)
                 shared = common
@@ -118,18 +107,18 @@ def _clusters(sequences: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], i
         yield group, shared
 
 
-def _common(first: Sequence[int], second: Sequence[int], limit: int | None) -> int:
-    """Return how many leading tokens may be shared: one less than agree, and less than either sequence has."""
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many leading tokens two sequences may share: all equal ones but the last, whose label may differ."""
     most = min(len(first), len(second))
     agreed = next((place for place in range(most) if first[place] != second[place]), most)
-    return max(0, agreed - 1) if limit is None else max(0, min(agreed - 1, limit))
+    return max(0, agreed - 1)
 
 
 @dataclass(frozen=True)
 class _Bounds:
-    """Where each segment of a packed row starts and ends, among the queries and among the keys.
+    """The lengths of a packed row's segments, and as tensors their cumulative ends, for queries and for keys.
 
-    `keys` are the places in the row of all segments' keys; None where each segment attends to itself only.
+    `keys` are the indices in the row of all segments' keys, or None if each segment attends only to itself.
     """
 
     query_lengths: Sequence[int]
@@ -152,9 +141,9 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
 ) -> tuple[torch.Tensor, None]:
     """Compute causal attention inside each packed sequence; a sequence starts wherever `position_ids` is 0.
 
-    `query` has the shape (1, heads, tokens, head size), `key` and `value` may have fewer heads, and `position_ids` has
-    one element for each token. `share_prefixes` marks position ids whose sequences share prefixes. Returns the output
-    (1, tokens, heads, head size), and None for the attention weights. Raises ValueError for what the kernel cannot do.
+    `query` has the shape (1, heads, tokens, head size); `key` and `value` may have fewer heads. `position_ids` has one
+    element for each token, and the attribute of `share_prefixes` if sequences share prefixes. Returns the output (1,
+    tokens, heads, head size), and None for the attention weights. Raises ValueError for several rows, and for dropout.
     """
     if query.shape[0] != 1 or position_ids is None:
         raise ValueError(f"{NAME} needs one packed row with position ids, not a batch of {query.shape[0]} rows")
@@ -164,7 +153,7 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
     # The kernel reads (tokens, heads, head size).
     q, k, v = (tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value))
     if bounds.keys is not None:
-        # The gradient of a shared key is a sum over many sequences, which bf16 would round at each addition.
+        # In fp32, because the gradient of a shared key is a sum over many sequences, and bf16 rounds each addition.
         k, v = (tensor.float().index_select(0, bounds.keys).to(q.dtype) for tensor in (k, v))
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
@@ -176,7 +165,7 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
 def _varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: _Bounds, scaling: float | None) -> torch.Tensor:
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415  PyTorch before 2.10 lacks it
 
-    if torch.is_autocast_enabled("cuda"):  # the rotary embedding of fp32 weights gives fp32
+    if torch.is_autocast_enabled("cuda"):  # with fp32 weights, the rotary embedding returns fp32
         q, k, v = (each.to(torch.get_autocast_dtype("cuda")) for each in (q, k, v))
     # With fewer queries than keys, the last query is aligned with the last key.
     out: torch.Tensor = varlen_attn(
@@ -208,17 +197,17 @@ def _by_segment(
 
 
 def share_prefixes(position_ids: torch.Tensor, packing: Packing) -> None:
-    """Mark the `position_ids` (1, packed tokens) of a packed row whose sequences share prefixes."""
+    """Tell `packed_attention` the shared prefixes of a row, by an attribute of `position_ids` (1, packed tokens)."""
     position_ids._bounds = _bounds(packing.query_lengths, packing.key_lengths, position_ids, packing.keys)
 
 
 def _bounds_of(position_ids: torch.Tensor) -> _Bounds:
-    """Return the bounds, which are cached as an attribute of `position_ids`: all layers get the same tensor."""
+    """Return the bounds of a row, cached as an attribute of `position_ids`, because all layers get the same tensor."""
     known: _Bounds | None = getattr(position_ids, "_bounds", None)
     if known is None:
         row = position_ids.reshape(-1)
         starts = (row == 0).nonzero().flatten().tolist()
-        if bool(((row.diff() != 1) & (row[1:] != 0)).any()):  # a shared prefix whose mark was lost
+        if bool(((row.diff() != 1) & (row[1:] != 0)).any()):  # `share_prefixes` marked another tensor
             raise ValueError(f"the positions of a row for {NAME} jump inside a sequence")
         lengths = [end - start for start, end in pairwise((*starts, row.numel()))]
         known = _bounds(lengths, lengths, position_ids, None)

@@ -1,4 +1,4 @@
-"""Compute token log-probabilities, running the common prefix of a batch only once, and clip gradients."""
+"""Compute token log-probabilities, with one forward pass for the common prefix of a batch, and clip gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MIN_SHARED = 16  # tokens; for a shorter common prefix, a second forward pass c
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
-    """Return the number of leading tokens that all `prompts` share, at most the shortest prompt's length minus 1."""
+    """Return the number of leading tokens that all `prompts` share, at most one less than the shortest prompt has."""
     first, last = min(prompts), max(prompts)
     limit = min(len(p) for p in prompts) - 1
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), limit)
@@ -28,10 +28,7 @@ def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
 
 
 def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
-    """Run the token ids `prefix` through the model, and return its key-value cache, which has one row.
-
-    Returns None if the model's cache is not a plain DynamicCache.
-    """
+    """Return the key-value cache (one row) of the token ids `prefix`, or None if it is not a plain DynamicCache."""
     cache = model.model(input_ids=torch.tensor([list(prefix)], device=model.device), use_cache=True).past_key_values
     if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
         return cache
@@ -39,7 +36,7 @@ def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
 
 
 def expand(cache: DynamicCache, rows: int) -> DynamicCache:
-    """Return a cache whose `rows` rows are views of the only row of `cache`; gradients flow back to `cache`."""
+    """Return a cache with `rows` rows, all views of the only row of `cache`, so that gradients flow back to `cache`."""
     view = copy.copy(cache)
     view.layers = [copy.copy(layer) for layer in cache.layers]
     for layer in view.layers:
@@ -53,10 +50,10 @@ def token_logprobs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model` at `temperature`.
 
-    Returns two tensors of shape (rows, longest response). The first has the fp32 log-probabilities, 0.0 where the mask
-    is 0.0, with a gradient if torch's gradient mode is on. The second is the mask: 1.0 on sampled tokens, 0.0 on tool
-    output and padding. With `bf16` the forward pass runs under bf16 autocast. A model with the attention
-    `torch_varlen` gets the batch as one packed row, any other model as padded rows.
+    Returns two fp32 tensors of shape (rows, longest response): the log-probabilities, and the mask, which is 1.0 on
+    sampled tokens and 0.0 on tool output and padding. Where the mask is 0.0, so is the log-probability. With `bf16` the
+    forward pass runs under bf16 autocast. A model with the attention `torch_varlen` gets the batch as one packed row,
+    any other model as padded rows.
     """
     rows = len(batch)
     width = max(len(s.response_ids) for s in batch)
@@ -78,7 +75,7 @@ def token_logprobs(
 
 
 def _packed_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the hidden states (tokens, width) of a packed row, and the places that predict each response."""
+    """Return the hidden states (tokens, width) of a packed row, and the indices of those that predict each response."""
     sequences = [s.prompt_ids + s.response_ids for s in batch]
     states, packing = packed_states(model.model, sequences)
     places = packing.places.split([len(s) for s in sequences])
@@ -86,9 +83,9 @@ def _packed_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
 
 
 def packed_states(backbone: Any, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, Packing]:
-    """Run the token ids of `sequences` as one packed row through `backbone`, a model without its output layer.
+    """Run `sequences` of token ids as one packed row through `backbone`, a model without its output layer.
 
-    The backbone's attention must be `torch_varlen`. Returns the hidden states (packed tokens, width) and the packing.
+    The attention of `backbone` must be `torch_varlen`. Returns hidden states (packed tokens, width) and the packing.
     """
     packing = pack(sequences)
     ids = torch.tensor([token for s in sequences for token in s])[packing.kept]
@@ -100,7 +97,7 @@ def packed_states(backbone: Any, sequences: Sequence[Sequence[int]]) -> tuple[to
 
 
 def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the same of padded rows, whose prompts' common prefix is run once."""
+    """Return what `_packed_states` returns, from padded rows; the prompts' common prefix is run once."""
     shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
     cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
     if cache is None:

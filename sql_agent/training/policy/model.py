@@ -1,4 +1,4 @@
-"""Load a policy, the embedded SmolLM2 or a causal language model, add LoRA adapters, and write model folders."""
+"""Load the embedded SmolLM2 or another causal language model, add LoRA adapters, and write model folders."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 class Policy:
     """A causal language model in fp32 and its tokenizer.
 
-    The first of the `stop_ids` is that of the end token, which the chat template writes. `adapters` is peft's wrapper
-    of `model` if LoRA adapters are trained in place of the weights.
+    The first of `stop_ids` is the id of the token that the chat template writes at the end of a turn. `adapters` is
+    peft's wrapper of `model` if LoRA adapters are trained, else None.
     """
 
     model: Any
@@ -51,7 +51,7 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write a Hugging Face folder (fp32 safetensors, tokenizer, chat template) atomically, with merged adapters."""
-        model = self.model if self.adapters is None else merged_copy(self.adapters)
+        model = self.model if self.adapters is None else copy.deepcopy(self.adapters).merge_and_unload()
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         model.save_pretrained(partial)
@@ -64,14 +64,14 @@ def load_policy(source: str, *, cache_dir: Path, agent: AgentSettings = DEFAULT_
     """Load the policy `source` in fp32 with SDPA attention.
 
     `source` is a Hugging Face folder or hub id, or "" for the embedded model. No code from the folder is run. Raises
-    ModelError when the model or its tokenizer cannot be loaded, see `load_tokenizer`.
+    ModelError when the model cannot be loaded, and the errors of `load_tokenizer`.
     """
     if Path(source).is_absolute() and not Path(source).exists():  # transformers would report a malformed hub id
         raise ModelError(f"there is no model folder {source}", hint="give --model a Hugging Face folder or id")
     folder = source or str(embedded_folder(cache_dir))
     try:
         tokenizer = load_tokenizer(folder, agent)
-        # Eager attention is no faster on a CPU, and stores length x length weights for each head and layer: 12 GB for
+        # Eager attention is no faster on a CPU, and keeps length x length weights for each head and layer: 12 GB for
         # eight demonstrations with two queries each.
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
@@ -122,10 +122,7 @@ def _convert_embedded(folder: Path) -> None:
 
 
 def build_once(folder: Path, build: Callable[[], None]) -> None:
-    """Call `build` to write the model folder `folder` atomically, unless it has a config.json.
-
-    A file lock lets one process build while others wait.
-    """
+    """Call `build` to write the model folder `folder`, unless it exists; if several processes call, one builds."""
     if (folder / "config.json").exists():  # without a lock, because the cache may be read-only
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -135,31 +132,16 @@ def build_once(folder: Path, build: Callable[[], None]) -> None:
 
 
 def add_adapters(model: Any, rank: int) -> Any:
-    """Freeze `model`, add an adapter to each of its linear layers but the output layer, and return peft's wrapper.
+    """Freeze `model`, add LoRA adapters to all linear layers but the output layer, and return peft's wrapper.
 
-    `model` itself computes with the adapters from now on. New adapters change no output.
+    `model` computes with the adapters from now on. Untrained adapters do not change its output.
     """
     from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
 
     adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")  # peft asks by the old name
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")  # peft uses the old name
         return get_peft_model(model, adapters)
-
-
-def merged_copy(adapters: Any) -> Any:
-    """Return a copy of the model behind peft's wrapper, with the adapters merged into the weights."""
-    return copy.deepcopy(adapters).merge_and_unload()
-
-
-def base_copy(adapters: Any) -> Any:
-    """Return a copy of the model behind peft's wrapper, without the adapters."""
-    return copy.deepcopy(adapters).unload()
-
-
-def save_adapters(adapters: Any, folder: Path) -> None:
-    """Write the adapters as a folder that peft loads."""
-    adapters.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub about the base model
 
 
 def load_adapters(adapters: Any, folder: Path) -> None:
@@ -170,29 +152,19 @@ def load_adapters(adapters: Any, folder: Path) -> None:
 
 
 def complete_model_folder(folder: Path, agent: AgentSettings = DEFAULT_AGENT) -> None:
-    """Turn `folder`, which verl's model merger has written, into a Hugging Face folder that needs none of our code.
+    """Turn `folder`, which verl's model merger wrote for a run with the settings `agent`, into a usual model folder.
 
-    `agent` has the run's settings of the section `agent`.
+    Other programs can load such a folder without our code.
     """
-    _remove_attention(folder / "config.json")
-    _merge_adapter(folder)
+    config = folder / "config.json"
+    values = json.loads(config.read_text(encoding="utf-8"))
+    values.pop("attn_implementation", None)  # other programs do not have our attention kernel
+    config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    adapter = folder / "lora_adapter"
+    if adapter.exists():
+        from peft import PeftModel  # noqa: PLC0415  slow to import
+
+        base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", trust_remote_code=False)
+        PeftModel.from_pretrained(base, str(adapter)).merge_and_unload().save_pretrained(folder)
     # The policy was trained with the run's chat template, or with one of ours if the model's own renders no tools.
     load_tokenizer(str(folder), agent).save_pretrained(folder)
-
-
-def _remove_attention(config: Path) -> None:
-    """Remove the name of our attention kernel from a config.json; other programs do not have the kernel."""
-    values = json.loads(config.read_text(encoding="utf-8"))
-    values.pop("attn_implementation", None)
-    config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-
-
-def _merge_adapter(folder: Path) -> None:
-    """Merge the LoRA adapters into the weights, because verl's merger writes the adapters as separate files."""
-    adapter = folder / "lora_adapter"
-    if not adapter.exists():
-        return
-    from peft import PeftModel  # noqa: PLC0415  slow to import
-
-    base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", trust_remote_code=False)
-    PeftModel.from_pretrained(base, str(adapter)).merge_and_unload().save_pretrained(folder)

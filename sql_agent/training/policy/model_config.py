@@ -1,4 +1,4 @@
-"""Read a model's config.json: the context length, the number of parameters, and the bytes of a token in training."""
+"""Read a model's context length and dimensions from its config.json; compute parameters and bytes in training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 def context_of(model: str) -> int | None:
-    """Return the context length, in tokens, of `model`, if its config.json (see `config_of`) has it."""
+    """Return the context length of `model` in tokens, or None if `config_of` finds no config.json with this length."""
     config = config_of(model) or {}
     longest = config.get("max_position_embeddings")
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -25,9 +25,9 @@ def context_of(model: str) -> int | None:
 
 
 def config_of(model: str) -> dict[str, Any] | None:
-    """Return the config.json of `model`, a folder or a hub id; in a multimodal model, that of the language model.
+    """Return the config.json of `model`, a folder or a hub id, or None if the folder or the local hub cache lacks it.
 
-    Returns None when neither the folder nor the hub's local cache has one.
+    For a multimodal model, return only the part about the language model.
     """
     path = Path(model) / "config.json"
     if not model:
@@ -46,9 +46,9 @@ def config_of(model: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a dense decoder with gated MLPs, such as Qwen, Llama, Mistral or Gemma.
+    """The dimensions of a dense decoder with gated MLPs, such as Qwen, Llama, Mistral or Gemma.
 
-    `queries` and `keys` are the widths of a layer's queries and keys: heads times head size.
+    `queries` and `keys` are the widths of a layer's queries and keys: the number of heads times the head size.
     """
 
     hidden: int
@@ -62,7 +62,7 @@ class Shape:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape | None:
-        """Return the shape in a config.json; None for a mixture of experts and where a size is missing."""
+        """Return the shape from a config.json, or None for a mixture of experts or if a dimension is missing."""
         if any(config.get(name) for name in _EXPERTS) or not all(isinstance(config.get(name), int) for name in _NAMES):
             return None
         hidden, intermediate, layers, heads, vocabulary = (int(config[name]) for name in _NAMES)
@@ -91,7 +91,6 @@ class Shape:
         return self.embedding_parameters + self.layers * self.layer_parameters + self.hidden
 
     def adapter_parameters(self, rank: int) -> int:
-        """Return the number of parameters of LoRA adapters on all linear layers."""
         attention = 4 * self.hidden + 2 * self.queries + 2 * self.keys
         return self.layers * rank * (attention + 3 * (self.hidden + self.intermediate))
 
@@ -99,14 +98,15 @@ class Shape:
     def layer_bytes(self) -> int:
         """The bytes that a layer keeps for each token until its backward pass, in bf16.
 
-        Each of the two norms keeps its input in fp32 and its result twice; attention keeps queries, keys and values
-        of all heads, and its output; the MLP keeps the gate before and after the activation, up, and their product.
+        Each of the two norms keeps its input in fp32 and its output twice. Attention keeps the queries, keys and values
+        of all heads, and its output. The MLP keeps the gate before and after the activation, the output of the up
+        projection, and the product of both.
         """
         return 16 * self.hidden + 8 * self.queries + 8 * self.intermediate
 
     @property
     def autocast_layer_bytes(self) -> int:
-        """The same under autocast from fp32 weights: norms and residuals are fp32, and each linear layer casts."""
+        """`layer_bytes` under autocast of fp32 weights: norms and residuals are fp32, and linear layers keep casts."""
         return 26 * self.hidden + 8 * self.queries + 8 * self.intermediate
 
     @property

@@ -1,4 +1,4 @@
-"""Fine-tune the policy before GRPO on demonstrations of the training questions' gold SQL; cache the result."""
+"""Fine-tune the policy before GRPO on demonstrations made from the training questions' gold SQL; cache the model."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _FORMAT = 3  # part of the cache key; increment it when the demonstrations chang
 
 @dataclass(frozen=True)
 class Compute:
-    """How to compute on torch's `device`.
+    """The options for supervised fine-tuning on torch's `device`.
 
     With a `lora_rank` above 0, only LoRA adapters are trained and then merged into the weights, which saves 12 bytes
     for each weight. Demonstrations of more than `max_context` tokens are left out, because no rollout can be that long,
-    and one can take gigabytes of memory. A forward and backward pass has at most `micro_tokens` tokens or one
-    demonstration. With `checkpointing` it computes the activations again instead of keeping them.
+    and one such demonstration can take gigabytes of memory. A micro-batch has at most `micro_tokens` tokens, or one
+    sequence. `checkpointing` turns gradient checkpointing on.
     """
 
     device: str = "cpu"
@@ -66,13 +66,13 @@ def fine_tuned_model(
     progress: Callable[[int, int, float], None],
     say: Callable[[str], None],
 ) -> str:
-    """Fine-tune the model `settings.model`, unless the result is cached, and return the folder of the fine-tuned model.
+    """Fine-tune the model `settings.model` unless the fine-tuned model is cached, and return its folder.
 
     Returns `settings.model` itself when `sft.steps` is 0. The model learns the gold SQL of `questions` and the answers
     that the run's judge rewards. `progress` gets the step (from 1), the number of steps and the loss in nats per token;
-    an exception of `progress` ends the fine-tuning without a result. `say` gets a line for the user. Raises ModelError
-    when the model cannot be loaded, DataError when no question has SQL or every demonstration is too long, and
-    TrainingError when a gradient is not finite.
+    an exception that it raises ends the fine-tuning, and nothing is cached. `say` gets a line for the user. Raises
+    ModelError when the model cannot be loaded, DataError when no question has SQL or every demonstration is too long,
+    and TrainingError when a gradient is not finite.
     """
     sft, cache_dir = settings.sft, settings.local.cache_dir
     if sft.steps == 0:
@@ -101,7 +101,7 @@ def fine_tuned_model(
 
 
 def copy_losses(model: str, target: Path) -> None:
-    """Copy the losses of a cached `model` to the file `target`, which exists if the model was not cached."""
+    """Copy the losses of a cached `model` to the file `target`, which exists already if the model was not cached."""
     losses = Path(model) / _LOSSES
     if losses.is_file() and not target.exists():
         shutil.copyfile(losses, target)
@@ -110,21 +110,18 @@ def copy_losses(model: str, target: Path) -> None:
 def _examples(
     settings: Settings, questions: Sequence[Question], task: Task, databases: DatabasePool, policy: Policy
 ) -> list[list[TokenSequence]]:
-    """Return the token sequences of each demonstration, in the order of training.
-
-    Raises DataError when no question has SQL.
-    """
+    """Return the token sequences of each demonstration, in the order of training. Raises DataError without any SQL."""
     answered = answers_to_demonstrate(questions, settings, task, databases)
     shown_questions = [q for q in answered if q.statements or (task.answer_is_sql and task.abstains(q.answer, q.lang))]
     if not any(question.statements for question in shown_questions):
-        raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
+        raise DataError("no training question has SQL for fine-tuning", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id, settings.agent.tool_format)
 
     def show(number: int, question: Question) -> tuple[Demonstration, dict[str, Any]]:
         with databases.of(question.database) as database:
             return demonstrate(number, question, task, database, settings), tool_schema(task, database)
 
-    # Threads run in parallel here, because other processes run the SQL statements.
+    # Threads are enough here, because other processes run the SQL statements.
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         chosen = _choose(shown_questions, settings.sft, settings.seed)
         shown = threads.map(show, range(len(chosen)), chosen)
@@ -135,7 +132,7 @@ def _examples(
 def _within(
     examples: list[list[TokenSequence]], max_context: int | None, say: Callable[[str], None]
 ) -> list[list[TokenSequence]]:
-    """Return the `examples` in which each sequence has at most `max_context` tokens, and `say` how many are left out.
+    """Return the examples whose sequences have at most `max_context` tokens each, and `say` how many are left out.
 
     Raises DataError when no example is short enough.
     """
@@ -160,10 +157,7 @@ def _within(
 def answers_to_demonstrate(
     questions: Sequence[Question], settings: Settings, task: Task, databases: DatabasePool
 ) -> Sequence[Question]:
-    """Return `questions` with answers that the run's judge rewards.
-
-    The judge "facts" does not reward prose, so for this judge the answers are extractive.
-    """
+    """Return `questions` with answers that the run's judge rewards; the judge "facts" rewards only extractive ones."""
     if task.answer_is_sql or judge_name(settings.judge, TeacherSettings()) != "facts":
         return questions
     return with_extractive_answers(questions, databases)
@@ -174,17 +168,17 @@ def _prepare_for_training(model: Any, compute: Compute) -> Any:
     model.to(compute.device)
     if compute.device == "cuda":
         attention.register()
-        model.set_attn_implementation(attention.NAME)  # the prompt that all demonstrations share is computed once
+        model.set_attn_implementation(attention.NAME)  # computes the shared prompt of the demonstrations once
     # With a mask, cuDNN's attention returns NaN gradients for some lengths on H100 and H200 (pytorch#196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
     if compute.checkpointing:
-        # transformers 5.23 warns of the older name, and 5.9 knows no other.
+        # transformers 5.23 warns of the second name, and 5.9 lacks the first.
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
     if not compute.lora_rank:
         return model.train()
     if compute.device != "cpu":
-        model.to(torch.bfloat16)  # the weights that the adapters leave as they are
+        model.to(torch.bfloat16)  # the frozen weights
     return add_adapters(model, compute.lora_rank).train()
 
 
@@ -199,7 +193,7 @@ def _fine_tune(
 ) -> Iterator[float]:
     """Do one optimizer step for each of `batches`, and yield its loss in nats per token.
 
-    `trained` is `model`, or `model` with LoRA adapters. A pass has at most `micro_batch` sequences.
+    `trained` is `model`, or `model` with LoRA adapters. A micro-batch has at most `micro_batch` sequences.
     """
     parameters = [p for p in trained.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=parameters[0].is_cuda)
@@ -220,7 +214,7 @@ def _fine_tune(
 
 
 def _add_gradient(model: Any, parts: Iterable[Sequence[TokenSequence]], tokens: int, *, bf16: bool) -> float:
-    """Add the gradient of the mean loss over the sampled `tokens` of all `parts`; return the loss in nats per token."""
+    """Add up the gradients of the micro-batches `parts` with `tokens` trained tokens; return the mean loss in nats."""
     total = 0.0
     for part in parts:
         values, _ = token_logprobs(model, part, bf16=bf16)
@@ -231,9 +225,9 @@ def _add_gradient(model: Any, parts: Iterable[Sequence[TokenSequence]], tokens: 
 
 
 def _micro_batches(batch: Sequence[TokenSequence], size: int, most_tokens: int) -> Iterator[list[TokenSequence]]:
-    """Split `batch`, sorted by length, into parts of at most `size` sequences and `most_tokens` tokens with padding.
+    """Split `batch` by length into micro-batches of at most `size` sequences and `most_tokens` tokens with padding.
 
-    The prompt that all sequences share counts once. A sequence that is too long is a part of its own.
+    The prompt that all sequences share counts once. A sequence of more tokens is a micro-batch alone.
     """
     shared = common_prefix([s.prompt_ids for s in batch])
     part: list[TokenSequence] = []
@@ -251,9 +245,9 @@ def example(
 ) -> list[TokenSequence]:
     """Convert a demonstration into token sequences like those of a rollout; the mask is 1 on the trained turns.
 
-    The model's chat template writes the calls and the answers. A turn begins with a short thought if the model thinks
-    when the template gets `enable_thinking=thinking`. A template that rewrites earlier turns makes several sequences.
-    Raises ModelError when a call that the template writes cannot be parsed in the model's tool format.
+    The model's chat template renders the calls and the answers. A turn begins with a short thought if the model thinks
+    when the template gets `enable_thinking=thinking`. If the template rewrites earlier turns, there are several
+    sequences. Raises ModelError when a rendered call cannot be parsed in the model's tool-call format.
     """
     tools = [tool] if demonstration.has_tool else None
     messages: list[dict[str, Any]] = [
@@ -268,7 +262,7 @@ def example(
         message = encoder.reply(ids, prompt_ids)
         if turn.is_call and not message.get("tool_calls"):
             raise ModelError(
-                f"the chat template writes a tool call that is not in the form agent.tool_format={encoder.tool_format}",
+                f"the chat template renders a tool call that is not in the format {encoder.tool_format!r}",
                 hint="set agent.tool_format=auto, or give another template with agent.chat_template=FILE",
             )
         for call in message.get("tool_calls", []):
@@ -291,7 +285,7 @@ def _message(turn: DemonstratedTurn) -> dict[str, Any]:
 
 
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
-    """Return `steps` x `batch` questions in the order of training, each task type spread evenly over the steps."""
+    """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps."""
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}
     for question in questions:
@@ -305,7 +299,7 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
 
 
 def _schedule(step: int, steps: int) -> float:
-    """Return the factor of the learning rate: a linear rise over the first tenth of the steps, then a fall to 0.1."""
+    """Return the factor of the learning rate: it rises over the first tenth of the steps, then falls towards 0.1."""
     rise = max(1, steps // 10)
     return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
 
@@ -322,6 +316,6 @@ def _fingerprint(
 
 
 def _weights_identity(policy: Policy) -> bytes:
-    """Return a hash of the sum of each weight tensor, because the name of a folder does not identify its weights."""
+    """Return a hash of the sums of all weight tensors, because the name of a folder does not identify its weights."""
     sums = [f"{name}:{parameter.double().sum().item():.6e}" for name, parameter in policy.model.named_parameters()]
     return hashlib.sha256("".join(sums).encode()).digest()

@@ -1,4 +1,4 @@
-"""Convert chat messages to token ids and back; the sampled ids of earlier turns are reused exactly."""
+"""Convert chat messages into token ids and back; the sampled ids of earlier turns are reused exactly."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sql_agent.config.endpoints import plain_schema
 from sql_agent.errors import ModelError
 from sql_agent.training.serving.tool_format import FORMATS, MARKS, Call, has_open_thought, parse_reply
 
-JsonObject = dict[str, Any]  # a message, a tool or a tool call in the form of OpenAI's API
-CALL_ID = "0" * 9  # of every call in demonstrations, so that a demonstration has the same tokens each time
+JsonObject = dict[str, Any]  # a message, a tool or a tool call in the format of OpenAI's API
+CALL_ID = "0" * 9  # the id of every call in demonstrations, so that a demonstration always has the same tokens
 _REMEMBERED = 2048  # maximum number of turns whose ids are kept
 _EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 _PROBE_TOOL: JsonObject = {"name": "find_rows", "description": "Find rows.", "parameters": {"type": "object"}}
@@ -28,24 +28,26 @@ _PROBE_TOOL: JsonObject = {"name": "find_rows", "description": "Find rows.", "pa
 class ChatEncoder:
     """Renders conversations with one tokenizer, whose end token has the id `end_id`, and parses the model's turns.
 
-    `tool_format` is the form of the model's tool calls. With "auto" the form is found from the chat template.
+    `tool_format` is the format of the model's tool calls; "auto" detects the format from the chat template.
 
     Decoding ids and encoding the text again can give other ids, and some templates rewrite earlier turns. In both cases
-    the next prompt would not continue the sampled sequence, so `remember` keeps the ids of each turn and `encode`
-    reuses these ids.
+    the next prompt would not continue the sampled sequence, so `remember` keeps the ids of each turn, and `encode`
+    reuses them.
     """
 
     def __init__(self, tokenizer: Any, end_id: int, tool_format: str = "auto") -> None:
         self._tokenizer = tokenizer
         self._end_id = end_id
         self._end_text: str = tokenizer.convert_ids_to_tokens(end_id)
-        self._dropped = _special_ids(tokenizer) - {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS}
-        # The ids and the last thought of each conversation, by the conversation's key.
+        special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+        kept = {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS}
+        self._dropped = (special | set(tokenizer.all_special_ids)) - kept
+        # The ids and the last thought of each conversation, under the conversation's key.
         self._known: OrderedDict[str, tuple[tuple[int, ...], str]] = OrderedDict()
         self._has_thoughts = False
-        self._thinks: bool | None = None  # whether the model thinks by default; None: not computed
+        self._thinks: bool | None = None  # whether the model thinks by default; None before `thinks` computes it
         self._lock = threading.Lock()
-        # If the form is not recognised, calls are parsed as "hermes". `load_tokenizer` rejects such a model.
+        # "hermes" if no format is detected; `load_tokenizer` rejects such a model.
         self.tool_format = tool_format if tool_format != "auto" else self.find_tool_format() or "hermes"
 
     def encode(
@@ -54,9 +56,9 @@ class ChatEncoder:
         tools: Sequence[JsonObject] | None,
         thinking: bool | None = None,
     ) -> tuple[int, ...]:
-        """Return the prompt ids of the model's next turn after `messages`, with the sampled ids of earlier turns.
+        """Return the prompt ids for the model's next turn after `messages`, with the sampled ids of earlier turns.
 
-        `thinking` is the template's argument `enable_thinking`; None is the template's default.
+        `thinking` is the template's argument `enable_thinking`; None selects the template's default.
         """
         messages = self._with_thoughts(messages, tools)
         full = self._render(messages, tools, prompt=True, thinking=thinking)
@@ -78,7 +80,7 @@ class ChatEncoder:
     def remember(
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Keep `token_ids`, the ids of the conversation `messages`, which ends with a turn of the model."""
+        """Keep `token_ids`, the ids of the conversation `messages`, whose last message is a turn of the model."""
         thought = messages[-1].get("reasoning_content") or ""
         self._has_thoughts = self._has_thoughts or bool(thought)
         with self._lock:
@@ -89,8 +91,7 @@ class ChatEncoder:
     def reply(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> JsonObject:
         """Decode sampled ids into an assistant message; an incomplete tool call stays in the text, as in vLLM.
 
-        A thought becomes the field `reasoning_content`. `prompt_ids` are the ids before the turn, which can
-        already open the thought with `<think>`.
+        A thought becomes the field `reasoning_content`. The ids before the turn, `prompt_ids`, may end with `<think>`.
         """
         parsed = parse_reply(self._decode(token_ids), self.tool_format, thought_open=self._opens_thought(prompt_ids))
         message: JsonObject = {"role": "assistant", "content": parsed.content or None}
@@ -101,7 +102,7 @@ class ChatEncoder:
         return message
 
     def closing_ids(self, token_ids: Sequence[int], prompt_ids: Sequence[int]) -> tuple[int, ...]:
-        """Return the ids that close an open thought in `token_ids`, sampled after `prompt_ids`; () if none is open."""
+        """Return the ids that close an open thought in `token_ids`, sampled after `prompt_ids`; () if it is closed."""
         text = self._decode(token_ids)
         is_open = has_open_thought(text, thought_open=self._opens_thought(prompt_ids))
         return self._ids("\n</think>\n\n") if is_open else ()
@@ -118,7 +119,7 @@ class ChatEncoder:
         return len(self._ids(text)) if text else 0
 
     def thinks(self, thinking: bool | None) -> bool:
-        """Return whether the model thinks when the template gets `enable_thinking=thinking`; None is the default."""
+        """Return whether the model thinks if the template's argument `enable_thinking` is `thinking` (see `encode`)."""
         if thinking is not None:
             return thinking
         if self._thinks is not None:
@@ -145,16 +146,16 @@ class ChatEncoder:
         tools: Sequence[JsonObject] | None,
         thinking: bool | None = None,
     ) -> str:
-        """Return the text, without the end token, that the model samples when the next message is `turn`.
+        """Return the text, without the end token, that the model would sample to write the message `turn`.
 
-        A thought that the template does not render is written before the text. Raises ModelError when the rendered
-        conversation with `turn` does not begin with the prompt.
+        A thought that the template does not render precedes the text. Raises ModelError when the conversation with
+        `turn`, as rendered, does not begin with the prompt.
         """
         prompt = self._render(messages, tools, prompt=True, thinking=thinking)
         whole = self._render([*messages, turn], tools, prompt=False, thinking=thinking)
         if not whole.startswith(prompt):
             raise ModelError(
-                "the prompt that the chat template renders is not the start of the conversation with the next turn",
+                "the chat template renders a prompt that is not the start of the conversation with the next turn",
                 hint="give another template with agent.chat_template=FILE, or set sft.steps=0",
             )
         text = whole[len(prompt) :]
@@ -163,7 +164,7 @@ class ChatEncoder:
         return text if thought in text else f"<think>\n{thought}\n</think>\n\n{text}"
 
     def find_tool_format(self) -> str | None:
-        """Return the first form whose parser reads the call that the chat template writes; None if none does."""
+        """Return the first format whose parser reads a call that the chat template rendered, or None."""
         probe = Call("find_rows", {"sql": 'SELECT "a" FROM b WHERE c < 3'})
         question: JsonObject = {"role": "user", "content": "Which?"}
         try:
@@ -175,8 +176,8 @@ class ChatEncoder:
     def _tail(self, full: str, head: str) -> str | None:
         """Return the part of the conversation `full` after the last end token of its start `head`.
 
-        None if the template rewrote `head`, or if `head` has no end token. Qwen3's template writes an empty thought
-        into the last turn only, which does not count as rewriting.
+        Returns None if `full` does not begin with `head`, because the template rewrote it, or if `head` has no end
+        token. An empty thought, which Qwen3's template writes only into the last turn, is ignored in the comparison.
         """
         if self._end_text not in head:
             return None
@@ -189,7 +190,7 @@ class ChatEncoder:
         return head.rpartition(self._end_text)[2] + full[len(head) :]
 
     def _with_thoughts(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> list[JsonObject]:
-        """Return `messages` with the thoughts of the remembered turns, because clients do not send thoughts back."""
+        """Add the thoughts of remembered turns to `messages`, because clients do not send thoughts back."""
         complete = list(messages)
         if not self._has_thoughts:
             return complete
@@ -221,37 +222,32 @@ class ChatEncoder:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _special_ids(tokenizer: Any) -> set[int]:
-    added = tokenizer.added_tokens_decoder.items()
-    return {number for number, token in added if token.special} | set(tokenizer.all_special_ids)
-
-
 def call_message(call: Call) -> JsonObject:
-    """Return an assistant message with only `call`, whose id is CALL_ID, because Mistral's templates write the id."""
+    """Return an assistant message with only `call`; its id is CALL_ID, because Mistral's templates render the id."""
     return {"role": "assistant", "content": "", "tool_calls": [_tool_call(call) | {"id": CALL_ID}]}
 
 
 def _tool_call(call: Call) -> JsonObject:
-    """Convert `call` into OpenAI's form, with a random id of nine characters, which Mistral's templates require."""
+    """Convert `call` into OpenAI's format, with a random id of nine characters, as Mistral's templates require."""
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     function = {"name": _encodable(call.name), "arguments": _encodable(arguments)}
     return {"id": uuid.uuid4().hex[:9], "type": "function", "function": function}
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates by "?", because UTF-8 cannot encode them; the JSON escape \\ud83d alone makes one."""
+    """Replace lone surrogates, such as \\ud83d in JSON, by "?", because UTF-8 cannot encode them."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content, which is a string, a list of parts, or None."""
+    """Return the text of a message's `content`, which is a string, a list of parts, or None."""
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
     return content or ""
 
 
 def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
-    """Return a digest of the tools and the messages before the model's first turn, the same for each turn."""
+    """Return a digest of the tools and the messages before the model's first turn; it identifies the conversation."""
     first = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
     return hashlib.sha256(_key(list(first), tools).encode()).hexdigest()
 
@@ -276,7 +272,7 @@ def _arguments(call: JsonObject) -> Any:
 
 
 def _key(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
-    """Return a key of the conversation: JSON of the fields that every OpenAI client sends back unchanged."""
+    """Return the key of a conversation: JSON of the fields that every OpenAI client sends back unchanged."""
     essence = [
         (
             m["role"],

@@ -1,4 +1,4 @@
-"""Serve a policy on an OpenAI-compatible endpoint whose replies have the exact token ids and log-probabilities."""
+"""Serve a policy on an OpenAI-compatible endpoint; replies have the exact token ids and log-probabilities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sql_agent.training.serving.chat import ChatEncoder, JsonObject, opening
 
 MODEL_NAME = "policy"
 _MAX_TOKENS = 256  # maximum number of tokens in a turn if the request sets no limit
-_CLIENT_CHECK_S = 0.25
+_CLIENT_CHECK_S = 0.25  # interval of checks whether the client has disconnected
 _START_DEADLINE_S = 30.0
 
 
@@ -40,11 +40,11 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generation:
-    """The ids of one sampled turn, including its end token, and why the turn ended.
+    """The ids of one sampled turn, including its end token, and the reason why the turn ended.
 
-    `logprobs` are the natural log-probabilities of the ids. `versions` are the first and the last version of the
-    weights, in finished updates, that sampled the turn. Both are None if the engine does not report them. `forced` is
-    the range (start, end) of the ids that were inserted to close a thought, if any.
+    `logprobs` are the natural log-probabilities of the ids. `versions` are the numbers of weight updates before the
+    first and before the last token of the turn. Both are None if the engine does not report them. `forced` is the range
+    (start, end) of the ids that were inserted to close a thought, or None.
     """
 
     token_ids: tuple[int, ...]
@@ -55,14 +55,14 @@ class Generation:
 
 
 class Engine(Protocol):
-    """Samples turns. `max_context` is the maximum number of tokens of a prompt and its turn together."""
+    """A sampler of turns; `max_context` is the maximum number of tokens of a prompt and its turn together."""
 
     max_context: int
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
         """Sample one turn after `prompt_ids`; cancelling the call stops the sampling.
 
-        `conversation` is the same for all turns of a conversation, so that an engine can reuse its prefix cache.
+        `conversation` identifies the conversation of the turn, so that an engine can reuse its prefix cache.
         """
         ...
 
@@ -71,9 +71,9 @@ def build_app(encoder: ChatEncoder, engine: Engine, *, thought_tokens: int = 0) 
     """Build the ASGI app: POST /v1/chat/completions (no streaming) and GET /v1/models.
 
     The reply to a request with `return_token_ids` has `prompt_token_ids`, `response_token_ids` (one list for each
-    choice) and what else the engine reports, see `Generation`: `response_logprobs`, `response_versions` and
+    choice) and, unless they are None, the other fields of Generation as `response_logprobs`, `response_versions` and
     `response_forced`. A model that thinks may sample up to `thought_tokens` tokens for its thought in addition to the
-    limit in the request; a longer thought is closed. The status is 400 for a malformed request, and for one that
+    limit of the request; then the thought is closed. The status is 400 for a malformed request and for a request that
     exceeds the engine's `max_context`. Sampling stops when the client disconnects.
     """
     app = FastAPI()
@@ -140,7 +140,7 @@ async def _sample(
 
 
 class _TemplateArguments(BaseModel):
-    """The supported arguments of the chat template; None is the template's default."""
+    """The supported arguments of the chat template; None selects the template's default."""
 
     enable_thinking: bool | None = None
 
@@ -148,7 +148,7 @@ class _TemplateArguments(BaseModel):
 class _ChatRequest(BaseModel):
     """The supported fields of a request for a chat completion.
 
-    An unsupported value is rejected here, because one turn that cannot be sampled would fail all turns of its batch.
+    Unsupported values are rejected here, because a turn that cannot be sampled would fail all turns of its batch.
     """
 
     messages: list[JsonObject]
@@ -173,7 +173,7 @@ class _ChatRequest(BaseModel):
 
 
 def _completion(prompt_tokens: int, message: JsonObject, turn: Generation, thought_tokens: int) -> dict[str, Any]:
-    """Return a chat completion in OpenAI's form; `thought_tokens` is the number of tokens in the turn's thought."""
+    """Return a chat completion in OpenAI's format; `thought_tokens` is the number of tokens in the turn's thought."""
     calls = "tool_calls" in message and turn.finish_reason == "stop"
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else turn.finish_reason}
     new_tokens = len(turn.token_ids)
@@ -195,18 +195,13 @@ def _completion(prompt_tokens: int, message: JsonObject, turn: Generation, thoug
 
 
 def _token_ids(prompt_ids: tuple[int, ...], turn: Generation) -> dict[str, Any]:
+    reported = {"logprobs": turn.logprobs, "versions": turn.versions, "forced": turn.forced}
     fields: dict[str, Any] = {"prompt_token_ids": prompt_ids, "response_token_ids": [turn.token_ids]}
-    if turn.logprobs is not None:
-        fields["response_logprobs"] = turn.logprobs
-    if turn.versions is not None:
-        fields["response_versions"] = turn.versions
-    if turn.forced is not None:
-        fields["response_forced"] = turn.forced
-    return fields
+    return fields | {f"response_{name}": value for name, value in reported.items() if value is not None}
 
 
 async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: Request) -> Generation | None:
-    """Return the sampled turn, or None after the client disconnected, which stops the sampling."""
+    """Return the sampled turn; if the client disconnects before, stop the sampling and return None."""
     task = asyncio.create_task(generating)
     try:
         while not task.done():
@@ -219,11 +214,11 @@ async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http
 
 
 def _unavailable(error: BaseException) -> Response:
-    """Return a reply with status 503 if the server is stopping or memory ran out; raise any other `error` again."""
+    """Return a reply with status 503 if the server stops or memory ran out; raise any other `error` again."""
     if isinstance(error, asyncio.CancelledError):  # without a reply, uvicorn would print a traceback
         return _error(503, "the policy server is stopping", "ServiceUnavailableError")
     if is_memory_error(error):
-        return _error(503, f"the policy endpoint got no more memory: {error}", "ServiceUnavailableError")
+        return _error(503, f"the policy server ran out of memory: {error}", "ServiceUnavailableError")
     raise error
 
 
@@ -234,8 +229,8 @@ def _error(status: int, message: str, kind: str) -> JSONResponse:
 class ServerThread:
     """Serves an ASGI app in a daemon thread, by default at a free port of 127.0.0.1.
 
-    The constructor binds the port, because LLM proxies are started with the server's URL before there is an app.
-    Requests need the bearer token `api_key`, if it is not empty.
+    The constructor binds the port, because LLM proxies need the server's URL before there is an app. Requests need the
+    bearer token `api_key`, unless it is empty.
     """
 
     def __init__(self, sock: socket.socket | None = None, api_key: str = "") -> None:
@@ -250,7 +245,7 @@ class ServerThread:
         return cls(api_key=new_token())
 
     def start(self, app: ASGIApp) -> None:
-        """Serve `app`; return when the server accepts requests. Raises TrainingError if it does not within 30 s."""
+        """Serve `app`, and return when requests are accepted. Raises TrainingError if none are within 30 s."""
         server = uvicorn_server(app, self.api_key or None)
         thread = threading.Thread(target=lambda: server.run(sockets=[self._socket]), daemon=True, name="policy-server")
         self._running = server, thread
@@ -259,7 +254,7 @@ class ServerThread:
         while not server.started:
             if time.monotonic() > deadline or not thread.is_alive():
                 raise TrainingError(
-                    "the policy server did not start", hint="repair the cause logged above, then start again"
+                    "the policy server did not start", hint="repair the cause that is logged above, then start again"
                 )
             time.sleep(0.02)
 

@@ -14,7 +14,7 @@ from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.tool_format import FORMATS
 
 TOOL_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
-# Our templates for models whose own chat template renders no tools. The keys are the tokens around a turn.
+# Our templates for models whose own chat template renders no tools, by the tokens before and after a turn.
 _TEMPLATES = {
     ("<|im_start|>", "<|im_end|>"): TOOL_TEMPLATE,
     ("<start_of_turn>", "<end_of_turn>"): Path(__file__).with_name("gemma_template.jinja"),
@@ -26,9 +26,9 @@ DEFAULT_AGENT = AgentSettings()
 def load_tokenizer(folder: str, agent: AgentSettings = DEFAULT_AGENT) -> Any:
     """Load the tokenizer of a Hugging Face folder or id, with a chat template that renders tools.
 
-    The template is the file `agent.chat_template`, if given, else the model's own if it renders tools, else one of
-    ours. No code from the folder is run. Raises ModelError when the tokenizer cannot be loaded, when no template fits,
-    and when `agent.tool_format` is "auto" and the template writes tool calls in no known form.
+    The template is the file `agent.chat_template`, if set, else the model's own if it renders tools, else one of ours.
+    No code from the folder is run. Raises ModelError when the tokenizer cannot be loaded, when no template fits, and
+    when `agent.tool_format` is "auto" and the template renders tool calls in an unknown format.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -41,15 +41,14 @@ def load_tokenizer(folder: str, agent: AgentSettings = DEFAULT_AGENT) -> Any:
     end_ids = _end_ids(tokenizer)
     if agent.tool_format == "auto" and end_ids and ChatEncoder(tokenizer, end_ids[0]).find_tool_format() is None:
         raise ModelError(
-            f"cannot tell in which form {folder!r} writes tool calls: its chat template writes none of the known forms "
+            f"the tool-call format of {folder!r} is unknown: its chat template renders none of the known formats "
             f"({', '.join(FORMATS)})",
-            hint="name the form with agent.tool_format, or give agent.chat_template=FILE, a template of calls",
+            hint="set agent.tool_format to a format, or agent.chat_template to a template that renders tool calls",
         )
     return tokenizer
 
 
 def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
-    """Return the template of `load_tokenizer`."""
     if given is not None:
         try:
             return given.read_text(encoding="utf-8")
@@ -69,13 +68,13 @@ def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
     known = " nor ".join(opening for opening, _ in _TEMPLATES)
     raise ModelError(
         f"the chat template of {folder!r} does not render tools, and the tokenizer's vocabulary has neither {known}",
-        hint="give a template that renders `tools` with agent.chat_template=FILE, or use a model that has one, such as "
-        "Qwen2.5-Instruct",
+        hint="set agent.chat_template to a template that renders `tools`, or use a model that has such a template, "
+        "for example Qwen2.5-Instruct",
     )
 
 
 def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, ...]:
-    """Return the ids of the stop tokens, first the id of the end token that the chat template writes.
+    """Return the ids of the stop tokens; the first is that of the token that the chat template writes after a turn.
 
     Raises ModelError when neither the tokenizer nor `generation` has a stop token.
     """
@@ -88,7 +87,7 @@ def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, 
 
 
 def _end_ids(tokenizer: Any) -> list[int]:
-    """Return the ids of the special token that the template writes after a turn and of the tokenizer's end token."""
+    """Return the ids of the special token that the chat template writes after a turn, and of the tokenizer's EOS."""
     messages = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": _PROBE}]
     try:
         rendered = tokenizer.apply_chat_template(messages, tokenize=False)

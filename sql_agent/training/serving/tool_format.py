@@ -1,8 +1,7 @@
-"""Parse the forms in which models write tool calls and thoughts, and find a model's form from its chat template.
+"""Parse tool calls and thoughts in the formats of several model families, and detect a model's format.
 
-transformers can parse a reply only if the tokenizer has a response template. Few tokenizers have one, and its syntax
-differs between transformers 5.9 and 5.23. vLLM's parsers work only where vLLM is installed. So this module has a parser
-for each form.
+transformers parses a reply only if the tokenizer has a response template. Few tokenizers have such a template, and its
+syntax differs between transformers 5.9 and 5.23. vLLM's parsers need vLLM.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
 
-# Special tokens that are part of a call or enclose a thought; decoding must keep them.
+# Special tokens in calls and around thoughts, which decoding must keep.
 MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>", "<think>", "</think>")
 
 _BLOCK = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
@@ -33,12 +32,12 @@ _XML = re.compile(r"<tool_call>\s*<function=([^>\s]+)>(.*?)</function>\s*</tool_
 _XML_ARGUMENT = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 _TOOL_CODE = re.compile(r"```tool_code\s*\n(.*?)\n?```", re.DOTALL)
 _THOUGHT = re.compile(r"\A\s*<think>(.*?)(?:</think>|\Z)(.*)\Z", re.DOTALL)
-# The import of transformers takes two seconds if torch is not found, else eight.
+# The import of transformers takes two seconds without torch, and eight seconds with torch.
 _START = f"import sys; sys.modules['torch'] = None; from {__name__} import main; main()"
 
 
 class Call(NamedTuple):
-    """A tool call: the tool's name, and its arguments by name."""
+    """A tool call."""
 
     name: str
     arguments: dict[str, Any]
@@ -46,7 +45,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """The parts of a reply: the thought, the tool calls, and as `content` the text outside of both."""
+    """The thought and the tool calls of a reply, and the text outside of both, `content`."""
 
     thought: str
     content: str
@@ -54,21 +53,16 @@ class ParsedReply:
 
 
 def parse_reply(text: str, tool_format: str, *, thought_open: bool = False) -> ParsedReply:
-    """Split the reply `text` into thought, content and calls of the form `tool_format`; a malformed call stays content.
+    """Parse the reply `text`, with calls in the format `tool_format`; a malformed call stays in the content.
 
-    `thought_open` says that the prompt ended with `<think>`. If the thought is not closed, it is the whole reply.
+    `thought_open` says that the prompt ended with `<think>`. A thought without an end is the whole reply.
     """
-    thought, rest = split_thought(text, thought_open=thought_open)
-    content, calls = _PARSERS[tool_format](rest)
-    return ParsedReply(thought, content.strip() if calls else rest.strip(), tuple(calls))
-
-
-def split_thought(text: str, *, thought_open: bool = False) -> tuple[str, str]:
-    """Return the thought between `<think>` and `</think>` at the start of `text`, and the text after the thought."""
     if thought_open and not text.lstrip().startswith("<think>"):
         text = f"<think>{text}"
     match = _THOUGHT.match(text)
-    return (match[1].strip(), match[2]) if match else ("", text)
+    thought, rest = (match[1].strip(), match[2]) if match else ("", text)
+    content, calls = _PARSERS[tool_format](rest)
+    return ParsedReply(thought, content.strip() if calls else rest.strip(), tuple(calls))
 
 
 def has_open_thought(text: str, *, thought_open: bool = False) -> bool:
@@ -77,7 +71,7 @@ def has_open_thought(text: str, *, thought_open: bool = False) -> bool:
 
 
 def tool_format_of(model: str, agent: AgentSettings) -> str:
-    """Return the form in which `model` writes tool calls, such as "hermes". Raises the errors of `load_tokenizer`."""
+    """Return the tool-call format of `model`, such as "hermes". Raises the errors of `load_tokenizer`."""
     command = [sys.executable, "-c", _START, model, agent.model_dump_json()]
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     try:
@@ -94,7 +88,7 @@ def tool_format_of(model: str, agent: AgentSettings) -> str:
 
 
 def main() -> None:
-    """Print the form of tool calls of the model that the first command-line argument names, or an error, as JSON."""
+    """Print the tool-call format of the model in the first command-line argument, or an error, as JSON."""
     from sql_agent.training.serving.tokenizer import load_encoder  # noqa: PLC0415  only in the other process
 
     try:
@@ -109,20 +103,17 @@ _Parsed = tuple[str, list[Call]]  # the text outside of the calls, and the calls
 
 
 def _hermes(text: str) -> _Parsed:
-    """Parse <tool_call>{"name": …, "arguments": {…}}</tool_call>, the form of Hermes, Qwen2.5, Qwen3 and SmolLM.
+    """Parse <tool_call>{"name": …, "arguments": {…}}</tool_call>, the format of Hermes, Qwen2.5, Qwen3 and SmolLM.
 
-    A reply that is only such a JSON object, with or without a code fence, is a call too, because models trained on code
-    write calls like this.
+    A reply that is only the JSON object, with or without a code fence, is a call too, because models trained on code
+    write such calls.
     """
     sources = [match[1] for match in _BLOCK.finditer(text)] or _BARE.findall(text)
     return _BLOCK.sub("", _BARE.sub("", text)), list(_json_calls(sources, "arguments"))
 
 
 def _llama3_json(text: str) -> _Parsed:
-    """Parse {"name": …, "parameters": {…}}, alone or after <|python_tag|>, the form of Llama 3.1 to 3.3.
-
-    These models write one call in a turn.
-    """
+    """Parse {"name": …, "parameters": {…}}, alone or after <|python_tag|>: one call a turn, as in Llama 3.1 to 3.3."""
     return "", list(_json_calls(_LLAMA.findall(text), "parameters"))
 
 
@@ -140,7 +131,7 @@ def _mistral(text: str) -> _Parsed:
 
 
 def _qwen3_coder(text: str) -> _Parsed:
-    """Parse <tool_call><function=name><parameter=sql>…</parameter></function></tool_call>, the form of Qwen3-Coder.
+    """Parse <tool_call><function=name><parameter=sql>…</parameter></function></tool_call>, as in Qwen3-Coder.
 
     All argument values are strings.
     """
@@ -149,12 +140,12 @@ def _qwen3_coder(text: str) -> _Parsed:
 
 
 def _pythonic(text: str) -> _Parsed:
-    """Parse a reply that is only [name(sql="…")], the form of Llama 4."""
+    """Parse a reply that is only [name(sql="…")], as in Llama 4."""
     return "", _python_calls(text)
 
 
 def _gemma(text: str) -> _Parsed:
-    """Parse name(sql="…") in a code fence `tool_code`, the form of Gemma 2 and 3."""
+    """Parse name(sql="…") in a code fence `tool_code`, as in Gemma 2 and 3."""
     return _TOOL_CODE.sub("", text), [call for source in _TOOL_CODE.findall(text) for call in _python_calls(source)]
 
 
@@ -188,7 +179,7 @@ def _loaded(source: str) -> Any:
 
 
 def _python_calls(source: str) -> list[Call]:
-    """Parse a call or a list of calls in Python's syntax, with literals as keyword arguments; [] for any other text."""
+    """Parse a call or a list of calls in Python's syntax, with literals as keyword arguments; return [] otherwise."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python warns, for example, about "\d" in a string

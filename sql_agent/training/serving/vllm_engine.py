@@ -1,4 +1,4 @@
-"""Serve a model on a GPU with vLLM, with prompts rendered and replies parsed as in training."""
+"""Serve a model on a GPU with vLLM; prompts are rendered and replies are parsed as in training."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def vllm_is_usable() -> bool:
 def vllm_endpoint(
     model: str, *, seed: int, gpu_share: float | None = None, agent: AgentSettings = DEFAULT_AGENT
 ) -> Iterator[tuple[str, str]]:
-    """Serve `model`, a Hugging Face folder or id, inside the context; yields the URL, ending in /v1, and the API key.
+    """Serve `model`, a Hugging Face folder or id, inside the context; yield the URL, ending in /v1, and the API key.
 
-    vLLM reserves `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. Raises ModelError
-    when vLLM cannot load the model.
+    vLLM reserves the share `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. Raises
+    ModelError when vLLM cannot load the model.
     """
     encoder, stops = load_encoder(model, agent)
     engine = VllmEngine(model, stops, seed=seed, gpu_share=gpu_share or _free_share())
@@ -44,10 +44,7 @@ def vllm_endpoint(
 
 
 def _free_share() -> float:
-    """Return nine tenths of the share (0–1) of the GPU's memory that is free.
-
-    vLLM does not start when it is told to reserve more memory than is free.
-    """
+    """Return 0.9 times the free share (0–1) of the GPU's memory, because vLLM does not start if it needs more."""
     if not torch.cuda.is_available():
         return 0.9
     free, total = torch.cuda.mem_get_info()
@@ -84,7 +81,7 @@ class VllmEngine:
         self.max_context: int = self._llm.model_config.max_model_len
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
-        """Sample one turn, see `Engine.generate`; `conversation` is not used, because vLLM finds common prefixes."""
+        """Sample one turn; `conversation` is not used, because vLLM itself finds common prefixes."""
         parameters = self._vllm.SamplingParams(
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,

@@ -54,7 +54,7 @@ async def test_a_request_for_which_there_is_no_memory_is_told_so_and_the_next_on
     with monkeypatch.context() as starved:
         starved.setattr(Sampler, "admit", admit)
         refused = await ask(service)
-    assert refused.status_code == 503 and "the policy endpoint got no more memory" in refused.text
+    assert refused.status_code == 503 and "the policy server ran out of memory" in refused.text
     assert (await ask(service)).status_code == 200
 
 

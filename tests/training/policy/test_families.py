@@ -26,6 +26,7 @@ from sql_agent.training.policy.sft import example
 from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 from tests.support.model_families import FAMILIES, make_family_model
+from tests.support.sampling import sample
 from tests.support.small_database import make_database
 
 SQL = "SELECT form FROM drugs_info WHERE med_name = 'Drug 1'"
@@ -69,7 +70,7 @@ def test_a_demonstration_is_written_in_the_model_s_own_form_and_the_model_learns
         losses.append(-values.mean().item())
     assert losses[-1] < losses[0]
     prompts = [(*sequence.prompt_ids, *extra) for extra in ((), (5,))]
-    turns = Sampler(policy, seed=0).sample([Request(ids, max_tokens=4, temperature=1.0) for ids in prompts])
+    turns = sample(Sampler(policy, seed=0), [Request(ids, max_tokens=4, temperature=1.0) for ids in prompts])
     assert all(1 <= len(turn.token_ids) <= 4 for turn in turns)
 
 

@@ -19,6 +19,7 @@ from sql_agent.training.policy import attention
 from sql_agent.training.policy.attention import pack
 from sql_agent.training.policy.forward import common_prefix, token_logprobs
 from sql_agent.training.policy.model import Policy, load_policy
+from tests.support.sampling import sample
 
 PREFIX = tuple(range(10, 110))
 
@@ -83,7 +84,7 @@ def test_a_batch_samples_greedily_what_each_prompt_alone_would(policy: Policy, t
     prompts = [PREFIX + tuple(tail) for tail in tails]
     sampler = Sampler(policy, seed=0)
     for _ in range(2):  # the second time the shared start comes from the kept cache
-        sampled = sampler.sample([Request(p, max_tokens=6, temperature=0.0) for p in prompts])
+        sampled = sample(sampler, [Request(p, max_tokens=6, temperature=0.0) for p in prompts])
         assert [s.token_ids for s in sampled] == [greedy(policy, p, 6) for p in prompts]
 
 
@@ -140,13 +141,13 @@ def test_one_long_prompt_does_not_make_the_others_as_long(policy: Policy, monkey
 def test_a_second_turn_is_sampled_as_if_the_first_had_not_been(policy: Policy) -> None:
     sampler = Sampler(policy, seed=0)
     first = [Request((*PREFIX, i), max_tokens=4 + i % 3, temperature=0.0) for i in range(5, 11)]
-    turns = sampler.sample(first)
+    turns = sample(sampler, first)
     more = [
         (*r.prompt_ids, *turn.token_ids, *range(30, 31 + i))
         for i, (r, turn) in enumerate(zip(first, turns, strict=True))
     ]
     prompts = [*more, (*PREFIX, 120, 121)]  # and one that has no first turn
-    sampled = sampler.sample([Request(p, max_tokens=6, temperature=0.0) for p in prompts])
+    sampled = sample(sampler, [Request(p, max_tokens=6, temperature=0.0) for p in prompts])
     assert [s.token_ids for s in sampled] == [greedy(policy, p, 6) for p in prompts]
 
 
@@ -154,21 +155,21 @@ def test_after_the_weights_changed_nothing_of_the_old_ones_is_used(tiny_model_fo
     policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
     sampler = Sampler(policy, seed=0)
     prompts = [(*PREFIX, i) for i in (5, 6)]
-    sampler.sample([Request(p, max_tokens=8, temperature=0.0) for p in prompts])
+    sample(sampler, [Request(p, max_tokens=8, temperature=0.0) for p in prompts])
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.5)
     sampler.weights_changed()
-    sampled = sampler.sample([Request(p, max_tokens=8, temperature=0.0) for p in prompts])
+    sampled = sample(sampler, [Request(p, max_tokens=8, temperature=0.0) for p in prompts])
     assert [s.token_ids for s in sampled] == [greedy(policy, p, 8) for p in prompts]
 
 
 def test_sampling_follows_the_temperature(policy: Policy) -> None:
     sampler = Sampler(policy, seed=0)
     hot = [Request((*PREFIX, 5), max_tokens=4, temperature=5.0) for _ in range(6)]
-    assert len({s.token_ids for s in sampler.sample(hot)}) > 1
+    assert len({s.token_ids for s in sample(sampler, hot)}) > 1
     cold = [Request((*PREFIX, 5), max_tokens=4, temperature=1e-4) for _ in range(6)]
-    assert {s.token_ids for s in sampler.sample(cold)} == {greedy(policy, (*PREFIX, 5), 4)}
+    assert {s.token_ids for s in sample(sampler, cold)} == {greedy(policy, (*PREFIX, 5), 4)}
 
 
 @given(
