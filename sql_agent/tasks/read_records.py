@@ -38,8 +38,6 @@ _READ_ERRORS = (
     *(tarfile.TarError, zipfile.BadZipFile, csv.Error, sqlite3.Error, pymysql.Error),
 )
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class SourceRecord:
@@ -97,7 +95,7 @@ def reading(source: Source, formats: str = FORMATS) -> Iterator[None]:
         raise DataError(f"cannot read {source}: {message_of(error)}", hint=f"SOURCE must be {formats}") from error
 
 
-def read_records(source: Source, tables: Sequence[str], say: Say, formats: str = FORMATS) -> Records:
+def read_records(source: Source, tables: Sequence[str], say: Callable[[str], None], formats: str = FORMATS) -> Records:
     """Yield the records of `source`. Of a database or a workbook only `tables` are read; an empty list means all.
 
     `say` receives the guessed encoding and separator of a CSV file. Raises DataError when `source` cannot be read.
@@ -135,7 +133,7 @@ def _jsonl(path: Path) -> Records:
                 yield Rejected(f"line {number}", "it is not JSON", str(error))
 
 
-def _csv(path: Path, say: Say) -> Records:
+def _csv(path: Path, say: Callable[[str], None]) -> Records:
     """Yield the lines of a CSV file. The separator is the most frequent of , ; tab and | in its first line.
 
     csv.Sniffer is not used: in a table with one column it takes a letter for the separator.

@@ -76,7 +76,7 @@ class Column(Record):
     """A column of a table. All wordings are optional.
 
     label      what people call the column; `plural` is for several of its items, or for what a number counts
-    meaning    what the model is told about the column, beside its name; default: the label
+    meaning    what the model is told about the column, besides its name; default: the label
     separator  what separates the items of a list
     unit       unit of a number, such as kg
     values     the values of a category or a flag, if they are few; the model sees them

@@ -22,6 +22,7 @@ from sql_agent.schemas import Cell, QueryLimits
 MAX_ROWS = 20_000  # of each table; every question is checked against the whole table
 _PATIENCE_S = 60.0
 _HINT = "check the path or URL of the database"
+_Read = Callable[[str], Sequence[tuple[object, ...]]]  # a function that runs a statement
 
 _MYSQL_KEYS = """
 SELECT table_name, column_name, referenced_table_name, referenced_column_name, constraint_name
@@ -109,13 +110,7 @@ def read_database(source: Source, required: RequiredSchema | None = None) -> Dat
     return DatabaseRows(tables, dialect, unquoted)
 
 
-def _read_table(
-    name: str,
-    columns: tuple[str, ...],
-    keys: Keys,
-    row_key: str | None,
-    read: Callable[[str], Sequence[tuple[object, ...]]],
-) -> TableRows:
+def _read_table(name: str, columns: tuple[str, ...], keys: Keys, row_key: str | None, read: _Read) -> TableRows:
     selected = ", ".join(map(quoted, (*columns, *([row_key] if row_key else []))))
     rows = [tuple(map(_cell, row)) for row in read(f"SELECT {selected} FROM {quoted(name)} LIMIT {MAX_ROWS}")]
     if row_key is None:
@@ -134,9 +129,7 @@ def _cell(value: object) -> Cell:
     return value if isinstance(value, str | int | float) else None
 
 
-def _unquoted(
-    tables: Iterable[tuple[str, tuple[str, ...]]], read: Callable[[str], Sequence[tuple[object, ...]]]
-) -> Iterable[str]:
+def _unquoted(tables: Iterable[tuple[str, tuple[str, ...]]], read: _Read) -> Iterable[str]:
     """Yield the names that the engine reads as names without quotes, such as `price` but not `order`."""
     for table, columns in tables:
         if table.isidentifier() and _runs(f"SELECT 1 FROM {table} WHERE {table}.{quoted(columns[0])} IS NULL", read):
@@ -147,7 +140,7 @@ def _unquoted(
                 yield column
 
 
-def _runs(sql: str, read: Callable[[str], Sequence[tuple[object, ...]]]) -> bool:
+def _runs(sql: str, read: _Read) -> bool:
     try:
         read(f"{sql} LIMIT 0")
     except QueryError:
@@ -166,7 +159,7 @@ def _sqlite_keys(path: Path, tables: Iterable[str]) -> dict[str, Keys]:
     return _keys(primary, references, {})
 
 
-def _mysql_keys(read: Callable[[str], Sequence[tuple[object, ...]]]) -> dict[str, Keys]:
+def _mysql_keys(read: _Read) -> dict[str, Keys]:
     primary: dict[str, tuple[str, ...]] = {}
     references = []
     for table, column, target, to, constraint in read(_MYSQL_KEYS):

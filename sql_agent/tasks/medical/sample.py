@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -56,8 +57,7 @@ def build_database(records: Iterable[FactRecord], lang: Lang, path: Path) -> dic
 def _write(records: Iterable[FactRecord], lang: Lang, path: Path) -> dict[str, int]:
     path.unlink(missing_ok=True)
     counts = dict.fromkeys(TABLES, 0)
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode=OFF")
         connection.execute("BEGIN")
         for table in TABLES:
@@ -70,6 +70,4 @@ def _write(records: Iterable[FactRecord], lang: Lang, path: Path) -> dict[str, i
             connection.execute(statement, tuple(values.values()))
         connection.execute("COMMIT")
         connection.execute("VACUUM")
-    finally:
-        connection.close()
     return counts

@@ -10,7 +10,7 @@ import json
 import pickle
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,16 +23,7 @@ from sql_agent.system.files import read_toml
 from sql_agent.system.messages import first_problem
 from sql_agent.tasks.cells import texts_of, unreadable
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
-from sql_agent.tasks.read_records import (
-    FORMATS,
-    Records,
-    Rejected,
-    Say,
-    SourceRecord,
-    json_record,
-    read_records,
-    reading,
-)
+from sql_agent.tasks.read_records import FORMATS, Records, Rejected, SourceRecord, json_record, read_records, reading
 
 Published = Literal["cmekg", "openfda"]
 _CMEKG = "cmekg.pkl"
@@ -176,7 +167,7 @@ def published(source: Source) -> Published | None:
     return "openfda" if name.endswith((".json", ".json.zip")) else None
 
 
-def medical_records(source: Source, tables: list[str], say: Say) -> Records:
+def medical_records(source: Source, tables: list[str], say: Callable[[str], None]) -> Records:
     """Yield the records of a published data set or of any other source, as `read_records` does."""
     name = published(source)
     if name is None or not isinstance(source, Path):
