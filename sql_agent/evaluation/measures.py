@@ -81,7 +81,7 @@ class Price:
 
 
 def price_of(model: str) -> Price | None:
-    """Return the price of the remote model `model` from litellm's price list, or None if the list lacks the model."""
+    """Return the price of the remote model `model` from litellm's price list; None if the list lacks the model."""
     import litellm  # noqa: PLC0415  slow to import, and only remote models have a price
 
     known = litellm.model_cost.get(model, {})

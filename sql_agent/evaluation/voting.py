@@ -40,7 +40,7 @@ def vote(
 
 
 def decide(votes: Sequence[Vote], words: Mapping[Lang, Words], below: float = 0.0) -> list[RolloutRecord]:
-    """Return the records of `votes`; in a task with refusals, an agreement of 0 or less than `below` is a refusal."""
+    """Return the records of `votes`; in a task with refusals, a refusal where the agreement is 0 or below `below`."""
     return [
         record if agreement > 0 and agreement >= below else _refused(record, words[record.question.lang])
         for record, agreement in votes
@@ -48,7 +48,7 @@ def decide(votes: Sequence[Vote], words: Mapping[Lang, Words], below: float = 0.
 
 
 def best_threshold(votes: Sequence[Vote], words: Mapping[Lang, Words]) -> float:
-    """Return the threshold `below` of `decide` that gives the highest RS(10): 0.0 or an agreement of `votes`."""
+    """Return the argument `below` with which `decide` earns the highest RS(10): 0.0 or an agreement of `votes`."""
 
     def points(below: float) -> int:
         chosen = decide(votes, words, below)

@@ -134,7 +134,7 @@ class Example:
 
 
 def refusals(questions: Iterable[Question]) -> Mapping[Lang, str]:
-    """Return the reference answer of unanswerable questions by language; a language without such questions has none."""
+    """Return the reference answer of the unanswerable questions in each language that has such questions."""
     return {question.lang: question.answer for question in questions if question.task_type == "unanswerable"}
 
 

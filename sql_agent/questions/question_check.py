@@ -67,7 +67,7 @@ def check_questions(
     seconds: float | None = None,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> list[CheckedQuestion]:
-    """Run the gold SQL of each question, and grade the reference answer with `judge` unless it is None.
+    """Run the gold SQL of each question, and grade the reference answer with `judge` unless `judge` is None.
 
     After `seconds` no further question is checked. `on_done` receives the number of checked questions.
     """

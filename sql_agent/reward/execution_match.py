@@ -1,4 +1,4 @@
-"""Compare the result of a statement with that of the gold statement, by the rules of public text-to-SQL evaluators.
+"""Compare the results of a statement and of the gold statement by the rules of public text-to-SQL evaluators.
 
 The rules are those of test-suite accuracy (Zhong, Yu and Klein 2020, arXiv:2010.02840). Two results are equal if they
 have the same rows once the columns of one result are reordered. Duplicate rows count; the order of rows counts only if

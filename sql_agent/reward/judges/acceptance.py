@@ -64,7 +64,7 @@ def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
 def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool) -> bool:
     """Return whether `text` contains all items of `fact`; if the fact has an owner, in the owner's part of `text`.
 
-    An item in a clause with a negation counts only with `may_deny`, because the question has a negation itself.
+    An item in a clause with a negation counts only if `may_deny`: the question itself has a negation.
     """
     if fact.owner:
         text = _part_of(text, fact.owner, {other.owner for other in facts} - {fact.owner})
@@ -81,11 +81,8 @@ def _part_of(text: str, owner: str, others: set[str]) -> str:
 
 
 def _stands_in(item: str, text: str, *, may_deny: bool = True) -> bool:
-    for match in _whole(item).finditer(text):
-        clause = _CLAUSE.split(text[: match.start()])[-1]
-        if may_deny or _NEGATIVE.search(clause) is None:
-            return True
-    return False
+    clauses = (_CLAUSE.split(text[: match.start()])[-1] for match in _whole(item).finditer(text))
+    return any(may_deny or _NEGATIVE.search(clause) is None for clause in clauses)
 
 
 def _whole(item: str) -> re.Pattern[str]:

@@ -61,7 +61,7 @@ def _grade(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
 
 
 def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
-    """Grade an answer by the facts of the reference. If more than `enough` facts are given, read ones count first."""
+    """Grade an answer by the facts of the reference. If more than `enough` are given, read facts count first."""
     question = case.question
     facts = reference_facts(question, reader)
     left = _owned_items(case, facts, reader, cells)

@@ -177,7 +177,7 @@ def shipped_rubric(name: Literal["default", "refusal"]) -> Rubric:
 
 
 def load_rubric(path: Path | None) -> Rubric:
-    """Read a rubric from a TOML file, or the default one for None. Raises ConfigError for a missing or invalid file."""
+    """Return the rubric in a TOML file; for None, the default rubric. Raises ConfigError if the file is invalid."""
     if path is None:
         return shipped_rubric("default")
     try:

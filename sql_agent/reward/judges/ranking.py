@@ -98,7 +98,7 @@ class RankingJudge:
         return {_key(shown[ranked.answer - 1]): ranked for ranked in ranking.ranking}, usage
 
     def prompt(self, shown: Sequence[JudgeCase]) -> str:
-        """Return the prompt: the answers numbered 1, 2, …, each in a fence of its own after its rows."""
+        """Return the prompt: the answers numbered 1, 2, …, each fenced and after its rows."""
         question = shown[0].question
         values = {"question": json_string(question.question), "reference": reference_text(question)}
         blocks = []

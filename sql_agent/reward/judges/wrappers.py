@@ -38,7 +38,7 @@ class PanelJudge:
     """A panel of judges: every member grades every case, and the score is the mean of their scores.
 
     Training exploits the weaknesses of a single judge first. The criteria are each member's score under its label, the
-    member's criteria as "label.criterion", and "disagreement", the highest score minus the lowest.
+    member's criteria as "label.criterion", and "disagreement", the highest minus the lowest score.
     """
 
     def __init__(self, members: Sequence[tuple[str, Judge]]) -> None:
@@ -54,17 +54,18 @@ class PanelJudge:
 
     async def grade(self, case: JudgeCase) -> Verdict:
         """Grade one case. Raises JudgeError if a member fails, because a mean of the others would be another judge."""
-        verdicts = await asyncio.gather(*(judge.grade(case) for _, judge in self._members))
-        scores = [verdict.score for verdict in verdicts]
+        found = await asyncio.gather(*(judge.grade(case) for _, judge in self._members))
+        verdicts = dict(zip((label for label, _ in self._members), found, strict=True))
+        scores = [verdict.score for verdict in found]
         criteria = {"disagreement": max(scores) - min(scores)}
-        for (label, _), verdict in zip(self._members, verdicts, strict=True):
+        for label, verdict in verdicts.items():
             criteria[label] = verdict.score
             criteria |= {f"{label}.{name}": value for name, value in verdict.criteria.items()}
         return Verdict(
             score=statistics.fmean(scores),
             criteria=criteria,
-            reason="; ".join(f"{label}: {v.reason}" for (label, _), v in zip(self._members, verdicts, strict=True)),
-            usage=sum((verdict.usage for verdict in verdicts), Usage()),
+            reason="; ".join(f"{label}: {verdict.reason}" for label, verdict in verdicts.items()),
+            usage=sum((verdict.usage for verdict in found), Usage()),
         )
 
 
@@ -163,7 +164,7 @@ class PrefilteredJudge(JudgeWrapper):
     """A judge that grades only the answers that the prefilter lets through; all others score 0."""
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Return the judge's verdict; the score 0 with the reason if the prefilter stops the answer."""
+        """Return the judge's verdict, or a score of 0 if the prefilter stops the answer. Raises JudgeError."""
         stopped = prefilter(case)
         if stopped is None:
             verdict = await self._judge.grade(case)
