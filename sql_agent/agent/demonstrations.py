@@ -105,7 +105,7 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 
 
 def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` after a failing copy of the first statement; without a copy if no mistake makes one fail."""
+    """Return `queries`, preceded by a copy of the first statement that a mistake makes fail."""
     failing = _failing(queries[0].sql, database, number)
     return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
 

@@ -145,7 +145,6 @@ Workflow = Callable[[AgentSession], Awaitable[str]]
 
 
 def system_prompt(task: Task, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the workflow of `settings`."""
     write = task.instructions if settings.agent.workflow == "react" else task.describe
     return write(settings.lang, database, settings)
 

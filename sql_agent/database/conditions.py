@@ -108,7 +108,7 @@ def without_aliases(node: exp.Expr) -> exp.Expr:
 
 
 def edited(tree: exp.Query, changes: Sequence[tuple[exp.Expr, exp.Expr | None]]) -> exp.Query:
-    """Return a copy of `tree` with the pairs `changes` of a node and its replacement; None removes a condition."""
+    """Return a copy of `tree` after `changes`, pairs of a node and its replacement; None removes a condition."""
     copy = tree.copy()
     twins = {id(old): new for old, new in zip(tree.walk(), copy.walk(), strict=True)}
     for node, new in changes:

@@ -15,11 +15,14 @@ from sqlglot.tokenizer_core import Token
 from sql_agent.database.schema import fold
 from sql_agent.errors import QueryError
 
-WINDOW_FUNCTIONS = frozenset(
-    {
-        *("cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile"),
-        *("percent_rank", "rank", "row_number"),
-    }
+
+def words(text: str) -> frozenset[str]:
+    """Return the words in `text`, which blanks separate."""
+    return frozenset(text.split())
+
+
+WINDOW_FUNCTIONS = words(
+    "cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number"
 )
 
 _SQLITE, _MYSQL = frozenset({"sqlite"}), frozenset({"mysql"})
@@ -103,7 +106,7 @@ class Dialect(ABC):
     aggregates: ClassVar[frozenset[str]]
     window_functions: ClassVar[frozenset[str]] = WINDOW_FUNCTIONS
     functions: ClassVar[frozenset[str]]
-    function_hints: ClassVar[Mapping[str, str]]
+    function_hints: ClassVar[Mapping[str, str]]  # a hint: the functions, separated by blanks
     usual_functions: ClassVar[str]  # the hint for any other function
     row_ids: ClassVar[frozenset[str]] = frozenset()
     parts: ClassVar[re.Pattern[str]]  # groups `quoted`, `comment` and `open` (an unclosed quote)
@@ -149,7 +152,8 @@ class Dialect(ABC):
 
     def function_hint(self, name: str) -> str:
         """Return a hint that names a replacement for the function `name`, which is in lower case."""
-        return self.function_hints.get(name) or self.usual_functions
+        found = (hint for hint, functions in self.function_hints.items() if name in functions.split())
+        return next(found, self.usual_functions)
 
     def syntax_hint(self, sql: str) -> str:
         """Return a hint for the statement `sql`, which the engine cannot parse."""

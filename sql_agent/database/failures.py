@@ -136,7 +136,6 @@ def code_of(error: Exception) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """Return the message text of a pymysql exception."""
     if len(error.args) > 1 and isinstance(error.args[1], str):
         return error.args[1]
     return str(error) or type(error).__name__

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from sqlglot import exp
 
@@ -243,8 +244,7 @@ class Hints:
         """Yield the statement with the nearest row name in place of each text of a list that is no row's name."""
         changes: list[tuple[exp.Expr, exp.Expr | None]] = []
         for text in self._missing_names(tree):
-            found = self._names.find(text.text)
-            names = (*found.exact, *found.aliases, *found.longer, *found.near, *found.abbreviated)
+            names = chain.from_iterable(self._names.find(text.text))
             changes += [(text.node, exp.Literal.string(name.text)) for name in names if _is_at(name, text)][:1]
         if changes:
             yield edited(tree, changes)

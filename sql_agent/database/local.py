@@ -280,7 +280,6 @@ _server = _Server()
 
 
 def _forget_after_fork() -> None:
-    """Close a forked child's copies of all pipes, and drop the server."""
     for pipe in list(_pipes):
         pipe.close()
     _server.forget()

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rapidfuzz import fuzz, process
 from rapidfuzz.distance import OSA, LCSseq
@@ -41,15 +42,12 @@ _FEW = 4  # a beginning of more names is too common, such as 复方
 
 @dataclass(frozen=True)
 class Name:
-    """The name of a row, with its table and column."""
-
     text: str
     table: str
     column: str
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """The row names similar to one text, the most similar first.
 
     `exact` names equal the text except for case and blanks. `aliases` are names of rows with the text as alias.
@@ -294,7 +292,6 @@ def _chinese_parts(key: str) -> Iterator[str]:
 
 
 def _shares_most(key: str, name: str) -> bool:
-    """Return whether `name` has more than half of the characters of `key`, in the same order."""
     return 2 * LCSseq.similarity(key, name) > len(key)
 
 

@@ -204,7 +204,7 @@ def _beginning(part: str, begun: Sequence[Name]) -> Iterator[NamedValue]:
 
 
 def _words(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each part of the text that cuts no word of an alphabet."""
+    """Yield the start and end of each part of the text that contains whole alphabetic words."""
     for start in range(len(text)):
         for end in range(start + 2, min(len(text), start + _MAX_ITEM_CHARS) + 1):
             if is_word(text, start, end) and not text[start].isspace() and not text[end - 1].isspace():

@@ -20,14 +20,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
 
 from sql_agent.database.counterfactual import Change
-from sql_agent.database.schema import Naming, Schema, fold, quoted
+from sql_agent.database.database import Database
+from sql_agent.database.schema import Naming, fold, quoted
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.items import Reader
 from sql_agent.reward.judges.reference import searched_texts, searches, written_texts, written_values
-from sql_agent.schemas import Cell, Evidence, QueryAnswer, QueryCall, Question
+from sql_agent.schemas import Cell, Evidence, QueryCall, Question
 
 _MOST_OTHERS = 20  # values of the evidence's columns in other rows that all queries may show together
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
@@ -37,18 +37,11 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 Records = Sequence[tuple[Cell, ...]]
 
 
-class _Database(Protocol):
-    @property
-    def schema(self) -> Schema: ...
-
-    def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer: ...
-
-
 def judge_case(  # noqa: PLR0917  the parts of a graded rollout
     question: Question,
     answer: str,
     calls: Sequence[QueryCall],
-    database: _Database,
+    database: Database,
     names: Mapping[str, Naming],
     reader: Reader,
 ) -> JudgeCase:
@@ -66,7 +59,7 @@ def judge_case(  # noqa: PLR0917  the parts of a graded rollout
 
 
 def evidence_read(  # noqa: PLR0917  the parts of a question, the most important first
-    database: _Database,
+    database: Database,
     calls: Iterable[QueryCall],
     evidence: Sequence[Evidence],
     conclusion: str | None = None,
@@ -105,16 +98,16 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
 
 
 def row_names(
-    evidence: Iterable[Evidence], database: _Database, names: Mapping[str, Naming]
+    evidence: Iterable[Evidence], database: Database, names: Mapping[str, Naming]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return for each item of `evidence` the names of its row, aliases and everyday names too; () without a Naming."""
+    """Return for each item of `evidence` the names of its row, aliases and everyday names too, or ()."""
     evidence = tuple(evidence)
     rows = dict.fromkeys((item.table, item.row_id) for item in evidence)
     named = {row: tuple(_names_of(*row, database, names.get(row[0]))) for row in rows}
     return tuple(named[item.table, item.row_id] for item in evidence)
 
 
-def _names_of(table: str, row_id: int, database: _Database, naming: Naming | None) -> Iterator[str]:
+def _names_of(table: str, row_id: int, database: Database, naming: Naming | None) -> Iterator[str]:
     key = database.schema.row_key(table)
     if naming is None or key is None:
         return
@@ -133,7 +126,7 @@ def _names_of(table: str, row_id: int, database: _Database, naming: Naming | Non
 class _Query:
     """A query of the agent, to run again on changed tables."""
 
-    def __init__(self, call: QueryCall, evidence: Sequence[Evidence], database: _Database) -> None:
+    def __init__(self, call: QueryCall, evidence: Sequence[Evidence], database: Database) -> None:
         self._sql, self._records, self._database = call.sql, call.answer.records, database
         self._evidence = evidence
         self._ids: dict[str, tuple[int, ...]] = {}
@@ -177,7 +170,7 @@ class _Query:
         return any(self._changes(self._cells(columns, text)) for text in texts)
 
     def counts(self, number: float, columns: Iterable[str]) -> bool:
-        """Return whether the result shows `number`, and does not with other rows or other cells in `columns`."""
+        """Return whether the result shows `number` because of the evidence's rows and their cells in `columns`."""
         written = written_values(self._sql)
         said = _times_said(self._records, number, written)
         if not said or not _times_said(self._over(self._rows(others=True)) or (), number, written):
@@ -237,7 +230,7 @@ def _squeezed(text: str) -> str:
 
 
 def _times_said(records: Records, number: float, written: frozenset[str]) -> int:
-    """Return how often `number` is in cells, literals of the statement excepted, plus 1 for `number` distinct rows."""
+    """Return how often cells, except literals of the statement, have `number`, plus 1 for `number` distinct rows."""
     cells = (str(cell) for record in records for cell in record if cell is not None)
     found = (float(part) for cell in cells if cell not in written for part in _NUMBER.findall(cell))
     return sum(part == number for part in found) + (len(set(records)) == number)

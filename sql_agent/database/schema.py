@@ -72,7 +72,6 @@ class Schema:
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the column names of each readable table."""
         return dict(self.tables)
 
     def row_key(self, table: str) -> str | None:
@@ -93,7 +92,7 @@ class Schema:
 
     @cached_property
     def column_names(self) -> frozenset[str]:
-        """Return the columns of all readable tables, folded."""
+        """Return the columns of all readable tables, in the form of `fold`."""
         return frozenset(fold(column) for _, columns in self.tables for column in columns)
 
     @property

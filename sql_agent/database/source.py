@@ -72,11 +72,10 @@ def open_source(source: str | Source, required: RequiredSchema, limits: QueryLim
         table: replace(naming, aliases=dict(naming.aliases), called=dict(naming.called))
         for table, naming in required.names.items()
     }
-    if isinstance(source, ServerAddress):
-        server, schema = open_server(source, required, limits)
-        return Opened(server, schema, names, limits)
-    file, schema = open_file(source, required)
-    return Opened(file, schema, names, limits)
+    opened: tuple[Engine, Schema] = (
+        open_server(source, required, limits) if isinstance(source, ServerAddress) else open_file(source, required)
+    )
+    return Opened(*opened, names, limits)
 
 
 def parse_source(text: str) -> Source:

@@ -1,1 +1,0 @@
-"""Query MySQL and MariaDB servers: address, connections, dialect, functions."""

@@ -17,65 +17,52 @@ from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sql_agent.database.counterfactual import without_database
-from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect, StrictParser
+from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect, StrictParser, words
 from sql_agent.database.guard import Checked
 from sql_agent.database.mysql.server_cost import MAX_GROWTH, expansion, text_growth
 from sql_agent.database.schema import Schema
 from sql_agent.errors import QueryError
 
 # Without any_value(): MariaDB lacks it and would call a stored function of that name.
-AGGREGATES = frozenset(
-    {
-        *("avg", "bit_and", "bit_or", "bit_xor", "count", "group_concat", "max", "min", "std", "stddev"),
-        *("stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"),
-    }
-)
+AGGREGATES = words("""
+    avg bit_and bit_or bit_xor count group_concat max min std stddev stddev_pop stddev_samp sum var_pop var_samp
+    variance
+""")
 # Left out: functions that read files, versions, users or settings, wait, lock or write, are random, or make a text of
 # any length from a number (repeat, space, lpad, rpad), because nothing limits the memory of the server.
-SCALARS = frozenset(
-    {
-        *("abs", "acos", "asin", "atan", "atan2", "ceil", "ceiling", "cos", "cot", "crc32", "degrees", "exp", "floor"),
-        *("ln", "log", "log10", "log2", "mod", "pi", "pow", "power", "radians", "round", "sign", "sin", "sqrt", "tan"),
-        *("truncate", "ascii", "bin", "bit_count", "bit_length", "char", "char_length", "character_length", "concat"),
-        *("concat_ws", "conv", "elt", "field", "find_in_set", "format", "hex", "insert", "instr", "lcase", "left"),
-        *("length", "locate", "lower", "ltrim", "mid", "oct", "octet_length", "ord", "quote", "replace", "reverse"),
-        *("right", "rtrim", "soundex", "strcmp", "substr", "substring", "substring_index", "trim", "ucase", "unhex"),
-        *("upper", "coalesce", "greatest", "if", "ifnull", "isnull", "least", "nullif", "nvl", "date", "date_add"),
-        *("adddate", "addtime", "date_format", "date_sub", "subdate", "subtime", "datediff", "day", "dayname"),
-        *("dayofmonth", "dayofweek", "dayofyear", "from_days", "from_unixtime", "hour", "last_day", "makedate"),
-        *("maketime", "microsecond", "minute", "month", "monthname", "now", "curdate", "current_date", "curtime"),
-        *("current_time", "current_timestamp", "localtime", "localtimestamp", "period_add", "period_diff", "quarter"),
-        *("sec_to_time", "second", "str_to_date", "time", "time_format", "time_to_sec", "timediff", "timestamp"),
-        *("timestampadd", "timestampdiff", "to_days", "to_seconds", "unix_timestamp", "utc_date", "utc_time"),
-        *("utc_timestamp", "week", "weekday", "weekofyear", "year", "yearweek", "json_array", "json_contains"),
-        *("json_extract", "json_length", "json_object", "json_type", "json_unquote", "json_valid"),
-    }
-)
+SCALARS = words("""
+    abs acos asin atan atan2 ceil ceiling cos cot crc32 degrees exp floor ln log log10 log2 mod pi pow power radians
+    round sign sin sqrt tan truncate ascii bin bit_count bit_length char char_length character_length concat concat_ws
+    conv elt field find_in_set format hex insert instr lcase left length locate lower ltrim mid oct octet_length ord
+    quote replace reverse right rtrim soundex strcmp substr substring substring_index trim ucase unhex upper coalesce
+    greatest if ifnull isnull least nullif nvl date date_add adddate addtime date_format date_sub subdate subtime
+    datediff day dayname dayofmonth dayofweek dayofyear from_days from_unixtime hour last_day makedate maketime
+    microsecond minute month monthname now curdate current_date curtime current_time current_timestamp localtime
+    localtimestamp period_add period_diff quarter sec_to_time second str_to_date time time_format time_to_sec timediff
+    timestamp timestampadd timestampdiff to_days to_seconds unix_timestamp utc_date utc_time utc_timestamp week weekday
+    weekofyear year yearweek json_array json_contains json_extract json_length json_object json_type json_unquote
+    json_valid
+""")
 FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | SCALARS
 
-_DATE_PART = "use YEAR(x), MONTH(x), DAY(x) or DATE_FORMAT(x, '%Y-%m')"
+# Hints and the functions that they are about.
 FUNCTION_HINTS = {
-    **dict.fromkeys(("printf", "to_char"), "use CONCAT(), FORMAT() or DATE_FORMAT()"),
-    **dict.fromkeys(("strftime", "date_part", "datepart", "julianday"), _DATE_PART),
-    **dict.fromkeys(("charindex", "strpos"), "use INSTR(text, part)"),
-    **dict.fromkeys(
-        ("regexp", "regexp_like", "regexp_instr", "regexp_substr", "regexp_replace", "match", "contains", "glob"),
-        "use LIKE '%word%'",
-    ),
-    **dict.fromkeys(("getdate", "sysdate", "today", "datetime"), "use NOW() or CURDATE()"),
-    **dict.fromkeys(("len", "datalength"), "use CHAR_LENGTH()"),
-    **dict.fromkeys(
-        ("string_agg", "array_agg", "listagg", "json_arrayagg", "json_objectagg"), "use GROUP_CONCAT(x SEPARATOR ', ')"
-    ),
-    **dict.fromkeys(("rand", "uuid"), "leave the order out, or order by a column"),
-    **dict.fromkeys(("median", "percentile_cont"), "use AVG(), MIN() and MAX()"),
-    **dict.fromkeys(("to_number", "to_date", "try_cast", "str"), "use CAST(x AS CHAR), SIGNED or DECIMAL(10,2)"),
-    **dict.fromkeys(("repeat", "space", "lpad", "rpad"), "write the text out"),
-    **dict.fromkeys(("total",), "use SUM()"),
-    "iif": "use IF() or CASE",
-    "typeof": "compare with CAST(x AS CHAR)",
-    "split_part": "use SUBSTRING_INDEX(text, ',', 1)",
-    "initcap": "use CONCAT(UPPER(LEFT(x, 1)), SUBSTRING(x, 2))",
+    "use CONCAT(), FORMAT() or DATE_FORMAT()": "printf to_char",
+    "use YEAR(x), MONTH(x), DAY(x) or DATE_FORMAT(x, '%Y-%m')": "strftime date_part datepart julianday",
+    "use INSTR(text, part)": "charindex strpos",
+    "use LIKE '%word%'": "regexp regexp_like regexp_instr regexp_substr regexp_replace match contains glob",
+    "use NOW() or CURDATE()": "getdate sysdate today datetime",
+    "use CHAR_LENGTH()": "len datalength",
+    "use GROUP_CONCAT(x SEPARATOR ', ')": "string_agg array_agg listagg json_arrayagg json_objectagg",
+    "leave the order out, or order by a column": "rand uuid",
+    "use AVG(), MIN() and MAX()": "median percentile_cont",
+    "use CAST(x AS CHAR), SIGNED or DECIMAL(10,2)": "to_number to_date try_cast str",
+    "write the text out": "repeat space lpad rpad",
+    "use SUM()": "total",
+    "use IF() or CASE": "iif",
+    "compare with CAST(x AS CHAR)": "typeof",
+    "use SUBSTRING_INDEX(text, ',', 1)": "split_part",
+    "use CONCAT(UPPER(LEFT(x, 1)), SUBSTRING(x, 2))": "initcap",
 }
 
 MAX_JOINED = 20  # tables of one FROM clause, because no time limit ends the planning of a join

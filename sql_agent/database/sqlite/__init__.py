@@ -1,1 +1,0 @@
-"""Query SQLite files: opening, connections, dialect, functions."""

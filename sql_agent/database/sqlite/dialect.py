@@ -11,65 +11,57 @@ from sqlglot.dialects.sqlite import SQLite
 from sqlglot.parsers.sqlite import SQLiteParser
 from sqlglot.tokenizer_core import Token
 
-from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect, StrictParser
+from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect, StrictParser, words
 from sql_agent.database.schema import Schema, fold
 from sql_agent.errors import QueryError
 
-AGGREGATES = frozenset(
-    {
-        *("avg", "count", "group_concat", "json_group_array", "json_group_object", "max", "min", "string_agg", "sum"),
-        "total",
-    }
-)
+AGGREGATES = words("avg count group_concat json_group_array json_group_object max min string_agg sum total")
 # Left out: functions that load code or read files or versions, and random functions, because a statement is run again
 # to find out which cells it read.
-SCALARS = frozenset(
-    {
-        *("coalesce", "glob", "ifnull", "iif", "if", "instr", "length", "like", "likelihood", "likely", "lower"),
-        *("ltrim", "nullif", "replace", "rtrim", "substr", "substring", "trim", "typeof", "unicode", "unlikely"),
-        *("upper", "char", "concat", "concat_ws", "format", "hex", "octet_length", "printf", "quote", "soundex"),
-        *("unhex", "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "ceiling", "cos"),
-        *("cosh", "degrees", "exp", "floor", "ln", "log", "log10", "log2", "mod", "pi", "pow", "power", "radians"),
-        *("round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "date", "datetime", "julianday"),
-        *("strftime", "time", "timediff", "unixepoch", "->", "->>", "json", "json_array", "json_array_length"),
-        *("json_extract", "json_insert", "json_object", "json_patch", "json_quote", "json_remove", "json_replace"),
-        *("json_set", "json_type", "json_valid"),
-    }
-)
+SCALARS = words("""
+    coalesce glob ifnull iif if instr length like likelihood likely lower ltrim nullif replace rtrim substr substring
+    trim typeof unicode unlikely upper char concat concat_ws format hex octet_length printf quote soundex unhex abs acos
+    acosh asin asinh atan atan2 atanh ceil ceiling cos cosh degrees exp floor ln log log10 log2 mod pi pow power radians
+    round sign sin sinh sqrt tan tanh trunc date datetime julianday strftime time timediff unixepoch -> ->> json
+    json_array json_array_length json_extract json_insert json_object json_patch json_quote json_remove json_replace
+    json_set json_type json_valid
+""")
 FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | SCALARS
 # SQLite calls these functions for CURRENT_DATE, CURRENT_TIME and CURRENT_TIMESTAMP.
 IMPLICIT_FUNCTIONS = frozenset({"current_date", "current_time", "current_timestamp"})
 
-_DATE_PART = "use strftime('%Y', x), '%m' for the month, '%d' for the day"
+# Hints and the functions that they are about.
 FUNCTION_HINTS = {
-    **dict.fromkeys(("concat", "concat_ws"), "join texts with ||"),
-    **dict.fromkeys(("year", "month", "day", "date_part", "date_format", "to_char", "extract", "datepart"), _DATE_PART),
-    **dict.fromkeys(("charindex", "locate", "position", "strpos", "find_in_set"), "use instr(text, part)"),
-    **dict.fromkeys(("regexp", "regexp_like", "rlike", "contains", "match", "regexp_matches"), "use LIKE '%word%'"),
-    **dict.fromkeys(("now", "getdate", "curdate", "sysdate", "today"), "use date('now')"),
-    **dict.fromkeys(("len", "char_length", "character_length", "octet_length"), "use length()"),
-    **dict.fromkeys(("array_agg", "string_agg", "listagg", "json_agg", "collect_list"), "use group_concat(x, ', ')"),
-    **dict.fromkeys(("nvl", "isnull"), "use ifnull(x, y)"),
-    **dict.fromkeys(("datediff", "date_diff", "age"), "use julianday(a) - julianday(b)"),
-    **dict.fromkeys(("dateadd", "date_add", "date_sub", "adddate"), "use date(x, '+1 day')"),
-    **dict.fromkeys(("random", "rand", "randomblob"), "leave the order out, or order by a column"),
-    **dict.fromkeys(("stddev", "variance", "median", "percentile_cont"), "use avg(), min() and max()"),
-    **dict.fromkeys(("convert", "to_number", "to_date", "str", "try_cast"), "use CAST(x AS TEXT), INTEGER or REAL"),
-    "left": "use substr(x, 1, 3)",
-    "right": "use substr(x, -3)",
-    "if": "use iif() or CASE",
-    "ilike": "LIKE already ignores case",
-    "greatest": "use max(a, b)",
-    "least": "use min(a, b)",
-    "initcap": "use upper(substr(x, 1, 1)) || substr(x, 2)",
-    "format": "join texts with ||, round numbers with round()",
-    "unhex": "compare with hex()",
-    **dict.fromkeys(("split_part", "substring_index"), "use substr() and instr()"),
-    "repeat": "write the text out",
-    "lpad": "use printf('%05d', x)",
-    "rpad": "use printf('%-5s', x)",
-    "ucase": "use upper()",
-    "lcase": "use lower()",
+    "join texts with ||": "concat concat_ws",
+    "use strftime('%Y', x), '%m' for the month, '%d' for the day": (
+        "year month day date_part date_format to_char extract datepart"
+    ),
+    "use instr(text, part)": "charindex locate position strpos find_in_set",
+    "use LIKE '%word%'": "regexp regexp_like rlike contains match regexp_matches",
+    "use date('now')": "now getdate curdate sysdate today",
+    "use length()": "len char_length character_length octet_length",
+    "use group_concat(x, ', ')": "array_agg string_agg listagg json_agg collect_list",
+    "use ifnull(x, y)": "nvl isnull",
+    "use julianday(a) - julianday(b)": "datediff date_diff age",
+    "use date(x, '+1 day')": "dateadd date_add date_sub adddate",
+    "leave the order out, or order by a column": "random rand randomblob",
+    "use avg(), min() and max()": "stddev variance median percentile_cont",
+    "use CAST(x AS TEXT), INTEGER or REAL": "convert to_number to_date str try_cast",
+    "use substr(x, 1, 3)": "left",
+    "use substr(x, -3)": "right",
+    "use iif() or CASE": "if",
+    "LIKE already ignores case": "ilike",
+    "use max(a, b)": "greatest",
+    "use min(a, b)": "least",
+    "use upper(substr(x, 1, 1)) || substr(x, 2)": "initcap",
+    "join texts with ||, round numbers with round()": "format",
+    "compare with hex()": "unhex",
+    "use substr() and instr()": "split_part substring_index",
+    "write the text out": "repeat",
+    "use printf('%05d', x)": "lpad",
+    "use printf('%-5s', x)": "rpad",
+    "use upper()": "ucase",
+    "use lower()": "lcase",
 }
 
 _ROW_IDS = frozenset({"rowid", "oid", "_rowid_"})
