@@ -15,7 +15,7 @@ from sql_agent.errors import QueryError
 from sql_agent.schemas import Lang
 from sql_agent.tasks.task import Task
 
-_MOST_COLUMNS = 3  # a statement that reads more columns chooses none
+_MOST_COLUMNS = 3  # a thought names no columns if the statement reads more
 
 _Column = tuple[str, str]  # table and column
 

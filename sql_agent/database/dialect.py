@@ -106,7 +106,7 @@ class Dialect(ABC):
     aggregates: ClassVar[frozenset[str]]
     window_functions: ClassVar[frozenset[str]] = WINDOW_FUNCTIONS
     functions: ClassVar[frozenset[str]]
-    function_hints: ClassVar[Mapping[str, str]]  # a hint: the functions, separated by blanks
+    function_hints: ClassVar[Mapping[str, str]]  # the hints, each with names of functions
     usual_functions: ClassVar[str]  # the hint for any other function
     row_ids: ClassVar[frozenset[str]] = frozenset()
     parts: ClassVar[re.Pattern[str]]  # groups `quoted`, `comment` and `open` (an unclosed quote)

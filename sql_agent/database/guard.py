@@ -107,7 +107,7 @@ def _syntax_error(error: ParseError, text: str, dialect: Dialect) -> QueryError:
     near = str(details.get("highlight") or "").strip()
     description = str(details.get("description") or "").rstrip(".")
     if not description or "<" in description:  # sqlglot has put a Python object into its message
-        description = "something is missing"
+        description = "the statement is incomplete"
     place = f" near {near[:60]!r}" if near else ""
     return QueryError("syntax", f"{description}{place}", hint=dialect.syntax_hint(text))
 

@@ -41,6 +41,7 @@ _GRACE_S = 0.2  # after the deadline; a worker that has not answered by then is 
 _LOOK_UP_S = 30.0  # for a look-up in memory, which takes a few milliseconds on a machine with a free core
 _KEPT_IDLE_S = 10.0  # an idle worker is stopped after this time; starting one takes about 10 ms of CPU time
 _PAUSE_S = 1.0  # between two attempts while the database does not answer
+_SEE_TRACEBACK = "read the worker process's traceback in the terminal"
 _numbers = itertools.count()
 
 
@@ -94,7 +95,7 @@ class LocalDatabase(Database):
             found = self._reply({"text": text}, _LOOK_UP_S)["values"]
         except (TimeoutError, EOFError, QueryError) as error:
             message = f"the values of {self.source} cannot be looked up: {error or type(error).__name__}"
-            raise DatabaseFileError(message, hint="look for the error of the worker process in the terminal") from error
+            raise DatabaseFileError(message, hint=_SEE_TRACEBACK) from error
         return list(map(NamedValue.model_validate, found))
 
     def close(self) -> None:
@@ -203,10 +204,8 @@ class Worker:
             started = self.receive(_START_S)
         except (OSError, EOFError) as error:
             self._pipe.close()
-            raise DatabaseFileError(
-                f"the worker process for the database cannot be started: {error!r}",
-                hint="look for the error of the worker process in the terminal",
-            ) from error
+            message = f"the worker process for the database cannot be started: {error!r}"
+            raise DatabaseFileError(message, hint=_SEE_TRACEBACK) from error
         self._pid: int = started["pid"]
         self.trouble: str | None = started["trouble"]
         self.idle_since = 0.0

@@ -148,7 +148,7 @@ class McpDatabase(Database):
 
     def _unusable(self, what: str) -> DatabaseFileError:
         message = f"the MCP server {self._server} cannot be used: {what}"
-        return DatabaseFileError(message, hint="start one with `sql-agent mcp`, and check agent.mcp_url and MCP_TOKEN")
+        return DatabaseFileError(message, hint="start `sql-agent mcp`, and check agent.mcp_url and MCP_TOKEN")
 
     def _stop(self) -> None:
         if self._thread.is_alive():

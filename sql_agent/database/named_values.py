@@ -100,7 +100,7 @@ class ValueIndex:
         for span in sorted(spans, key=lambda span: (span.start - span.end, not span.is_name)):
             if all(span.end <= other.start or other.end <= span.start for other in taken):
                 taken.append(span)
-        first = {span.values: span for span in sorted(taken, key=lambda span: -span.start)}  # of the same values
+        first = {span.values: span for span in sorted(taken, key=lambda span: -span.start)}  # one of equal values
         best = sorted(first.values(), key=lambda span: (not span.is_name, span.start - span.end))[:MAX_VALUES]
         found = dict.fromkeys(value for span in sorted(best, key=lambda span: span.start) for value in span.values)
         return list(found)[:MAX_VALUES]
@@ -160,7 +160,7 @@ class ValueIndex:
             length = len(self._keys[number])
             if count >= max(2, length - 1 - 2 * (length // _TYPO_EVERY)):  # an error changes at most two pairs
                 near.append((-count / length, self._keys[number]))
-        similar: dict[tuple[int, int, int], list[Name]] = defaultdict(list)  # by place and distance
+        similar: dict[tuple[int, int, int], list[Name]] = defaultdict(list)  # by distance, start, end
         for _, key in sorted(near)[:_MOST_SIMILAR]:
             distance, start, end = min(_windows(text, key), default=(0, 0, 0))
             known = (min(end, other.end) - max(start, other.start) for other in exact if other.is_name)

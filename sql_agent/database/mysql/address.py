@@ -95,9 +95,10 @@ class ServerAddress:
             )
         given = [path for path in (self.ssl_ca, self.ssl_cert, self.ssl_key) if path]
         if given and self.ssl_mode in {"disabled", "preferred"}:
-            raise ConfigError("certificates without an ssl_mode that needs them", hint="add ssl_mode=verify_identity")
+            message = "the database's URL has certificates without an ssl_mode that uses them"
+            raise ConfigError(message, hint="add ssl_mode=verify_identity")
         if self.ssl_key and not self.ssl_cert:
-            raise ConfigError("the database's URL has ssl_key without ssl_cert", hint="give both")
+            raise ConfigError("the database's URL has ssl_key without ssl_cert", hint="add ssl_cert")
         try:
             self.tls()
         except (ssl.SSLError, OSError) as error:

@@ -244,7 +244,7 @@ def _server(address: ServerAddress, cursor: Cursor) -> MysqlServer:
     major, minor, *_ = (int(part) for part in version.split("-")[0].split("."))
     if (major, minor) < _LEAST[kind]:
         least = ".".join(map(str, _LEAST[kind]))
-        raise DatabaseFileError(f"{address} is {kind} {version}", hint=f"it must be {kind} {least} or newer")
+        raise DatabaseFileError(f"{address} is too old: {kind} {version}", hint=f"use {kind} {least} or newer")
     cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
     ((_, cipher),) = cursor.fetchall()
     return MysqlServer(address, kind == "MariaDB", bool(cipher))

@@ -166,7 +166,7 @@ class MysqlDialect(Dialect):
             if isinstance(node, exp.RegexpLike):
                 _check_pattern(node)
             if isinstance(node, exp.Column) and node.name.upper() in _READ_AS_FUNCTIONS and not node.this.quoted:
-                raise QueryError("forbidden_function", f"{node.name} is not allowed", hint="leave it out")
+                raise QueryError("forbidden_function", f"{node.name} is not allowed", hint="write another expression")
             if isinstance(node, exp.Select) and len(node.args.get("joins") or ()) >= MAX_JOINED:
                 raise QueryError("too_complex", f"more than {MAX_JOINED} tables are joined", hint="join fewer tables")
         tables, copies, parsed = expansion(tree)

@@ -90,7 +90,8 @@ class SqliteConnection:
             modules = {fold(name) for (name,) in self._raw.execute("PRAGMA module_list")}
         except sqlite3.Error as error:
             self._check_unchanged()
-            raise QueryError("failed", f"the database {self._path} cannot be opened: {error}") from error
+            message = f"the database {self._path} cannot be opened: {error}"
+            raise QueryError("failed", message, hint="check that the file can be read") from error
         self._others = schema.other_tables | modules
         self._raw.set_authorizer(self._authorize)
 
@@ -98,7 +99,7 @@ class SqliteConnection:
         check_start(sql, self._schema, SQLITE)
         text = sql.removeprefix("\ufeff").rstrip("; \t\r\n")
         if changes:
-            with suppress(QueryError):  # an odd character, which SQLite accepts
+            with suppress(QueryError):  # SQLite accepts characters that `clean` refuses
                 text = clean(text, SQLITE)
             text = changed_statement(text, self._schema, changes, SQLITE)
         self._check_unchanged()
