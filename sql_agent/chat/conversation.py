@@ -39,7 +39,7 @@ class ChatModel:
 
 
 class ChatModels:
-    """Opens each model when it is first needed, and keeps it open until `close`; thread-safe.
+    """Opens each model on first use, and keeps it open until `close`; thread-safe.
 
     While a model is being opened, which may take minutes, the open models can be asked.
     """
@@ -83,8 +83,8 @@ class QueryAnswered(NamedTuple):
 class Answered(NamedTuple):
     """The answer to a question ("" if there is none), and the cells that contain texts of the answer.
 
-    `unreadable` is the malformed tool call that the model wrote instead of an answer. `thoughts` are the texts of a
-    thinking model before its replies.
+    `unreadable` is the malformed tool call that the model wrote instead of an answer. `thoughts` are the
+    reasoning texts that a thinking model wrote before its replies.
     """
 
     question: Question
@@ -98,7 +98,7 @@ class Answered(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Why there is no answer, on one line."""
+    """A message on one line that says why there is no answer."""
 
     message: str
 
@@ -186,7 +186,7 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
 
 
 class _Observer:
-    """Puts the queries of one rollout and their results into `events`, and stores the calls, keyed by number."""
+    """Puts the queries of a rollout and their results into `events`, and stores the calls, keyed by number."""
 
     def __init__(self, events: asyncio.Queue[Event | None]) -> None:
         self._events = events

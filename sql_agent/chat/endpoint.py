@@ -51,7 +51,7 @@ class AgentEndpoint:
         self._model = model
 
     def app(self, token: str | None, host: str) -> ASGIApp:
-        """Return the ASGI app for the address `host`. Requests need the bearer `token`; None: no token."""
+        """Return the ASGI app for the address `host`. If `token` is given, requests need it as their bearer token."""
         routes = [
             Route("/v1/models", self._models),
             Route("/v1/chat/completions", self._complete, methods=["POST"]),

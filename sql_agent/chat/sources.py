@@ -23,7 +23,7 @@ class AnswerSource(Record):
 
 
 def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[AnswerSource, ...]:
-    """Return each text of `answer` that a cell in the results of `calls` contains, with that cell, in text order.
+    """Return each text of `answer` that a cell in the results of `calls` contains, with that cell, in answer order.
 
     A text is the whole content of a cell, one list item of a cell, or a list item of the answer that a cell contains.
     Texts that occur in the question are left out. If several cells contain a text, the cell is taken from the query

@@ -64,7 +64,7 @@ class Terminal:
             "/sql": self._run_statement,
             "/up": lambda rest: self._rate("up", rest),
             "/down": lambda rest: self._rate("down", rest),
-            "/correct": self._correct,
+            "/correct": lambda rest: self._rate("corrected", correction=rest),
             "/thoughts": self._show_thoughts,
             "/undo": lambda _: self._rate("withdrawn"),
         }
@@ -189,11 +189,8 @@ class Terminal:
         for name in self._known:
             self._ui.say(f"{name}{' (asked now)' if name in self._names else ''}")
 
-    def _correct(self, rest: str) -> None:
-        self._rate("corrected", correction=rest)
-
     def _rate(self, mark: Mark, which: str = "", *, correction: str = "") -> None:
-        """Rate the answer with the number `which`; by default all, because a correction is of the question."""
+        """Rate the answer with the number `which`; for "", rate all answers to the last question."""
         if not self._last:
             raise ConfigError("there is no answer to rate", hint="ask a question first")
         numbered = {str(number): each for number, each in enumerate(self._last, 1)}

@@ -90,7 +90,7 @@ class ChatPage:
         }
 
     def app(self, token: str | None, host: str) -> ASGIApp:
-        """Return the ASGI app for the address `host`. Requests need the bearer `token`; None: no token."""
+        """Return the ASGI app for the address `host`. If `token` is given, requests need it as their bearer token."""
         routes = [
             Route("/", self._get_page),
             Route("/state", self._get_state),
@@ -175,7 +175,7 @@ class ChatPage:
 
 
 def _refusing(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return `answer` with status 400 and a message for a ValidationError or a SqlAgentError."""
+    """Wrap `answer`: a ValidationError or a SqlAgentError becomes a response with status 400 and a message."""
 
     async def answer_or_refuse(request: Request) -> Response:
         try:

@@ -107,7 +107,7 @@ def _help_page(description: str, examples: str) -> dict[str, Any]:
 
 
 def add_words(parser: argparse.ArgumentParser, what: str = "", meaning: str = "any setting") -> None:
-    """Add positional arguments: settings, mixed in any order with words of the kind `what`, such as MODEL, if given."""
+    """Add positional arguments: settings and, if `what` names their kind (such as MODEL), other words, in any order."""
     metavar = f"{what} | section.key=value" if what else "section.key=value"
     parser.add_argument("words" if what else "overrides", nargs="*", metavar=metavar, help=meaning)
 

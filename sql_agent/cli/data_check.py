@@ -42,7 +42,7 @@ _SHOWN = 3  # examples of each problem
 _CELL_CHARS = 120  # printed characters of a suspicious cell
 _FAULTS = frozenset(
     {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
-)  # other kinds are refusals by the SQL guard
+)  # each other kind of failure is a refusal by the SQL guard
 Checked = Mapping[str, Sequence[CheckedQuestion]]  # the checked questions of each file, keyed by its name
 
 
@@ -148,7 +148,10 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
             "Without evidence, so the reference was looked for in all rows of the gold SQL's result",
             (f"{count} of type {name}" for name, count in _without_evidence(everything).items()),
         ),
-        *_listed("Questions asked twice in a file", (text for each in files.values() for text in _twice(each))),
+        *_listed(
+            "Questions asked twice in a file",
+            (text for each in files.values() for text in _repeated(map(folded_text, each))),
+        ),
         *_listed("Ids in more than one file", _in_several({n: {q.id for q in each} for n, each in files.items()})),
         *_listed(
             "Entities in more than one file (a model may remember them)",
@@ -184,14 +187,12 @@ def _listed(title: str, found: Iterable[str]) -> list[str]:
     return ["\n  ".join([f"{title}: {len(items)}", *first_of(items, _SHOWN)])] if items else []
 
 
-def _twice(questions: Sequence[Question]) -> list[str]:
-    counts = Counter(map(folded_text, questions))
-    return [text for text, count in counts.items() if count > 1]
+def _repeated(texts: Iterable[str]) -> list[str]:
+    return [text for text, count in Counter(texts).items() if count > 1]
 
 
 def _in_several(sets: Mapping[str, set[str]]) -> list[str]:
-    counts = Counter(item for items in sets.values() for item in items)
-    return sorted(item for item, count in counts.items() if count > 1)
+    return sorted(_repeated(item for items in sets.values() for item in items))
 
 
 def _shared_texts(files: Mapping[str, Sequence[Question]]) -> ConfigError | None:

@@ -6,8 +6,9 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from rich.table import Table
 
@@ -78,7 +79,9 @@ def add_questions(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     ui = Ui(wraps=True)
     name = load_settings(flags=arguments.flags).task
-    made, folder = _described(arguments, name, ui) if name.endswith(DESCRIBED) else _medical(arguments, ui)
+    source, task, folder, make = _described(arguments, name) if name.endswith(DESCRIBED) else _medical(arguments)
+    rewrite = _rewriting(arguments, source, task, folder, ui)
+    made = make(seed=arguments.seed, per_type=arguments.per_type, style=arguments.style, rewrite=rewrite, say=ui.say)
     wanted = sorted(count_by_type(question for questions in made.values() for question in questions))
     ui.console.print(_table(made, wanted))
     ui.say(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl")
@@ -88,28 +91,21 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _medical(arguments: argparse.Namespace, ui: Ui) -> tuple[Made, Path]:
+def _medical(arguments: argparse.Namespace) -> tuple[Source, Task, Path, Callable[..., Made]]:
     db = arguments.db
     if db is None:
         raise ConfigError("--db is missing", hint="give the database to ask about, or --task NAME.toml")
     folder = arguments.out or questions_folder(db, arguments.style)
-    return make_question_files(db, folder, arguments.lang, **_how(arguments, db, TASK, folder, ui)), folder
+    return db, TASK, folder, partial(make_question_files, db, folder, arguments.lang)
 
 
-def _how(arguments: argparse.Namespace, source: Source, task: Task, folder: Path, ui: Ui) -> dict[str, Any]:
-    rewrite = _rewriting(arguments, source, task, folder, ui)
-    names = ("seed", "per_type", "style")
-    return {name: getattr(arguments, name) for name in names} | {"rewrite": rewrite, "say": ui.say}
-
-
-def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, Path]:
+def _described(arguments: argparse.Namespace, name: str) -> tuple[Source, Task, Path, Callable[..., Made]]:
     if arguments.lang is not None:
         raise ConfigError(f"--lang is given, but {name} states the language", hint="leave out --lang")
     path, task = Path(name), load_task(name)
     source = arguments.db or task.database_source(load_settings())
     folder = arguments.out or described_folder(path, arguments.style)
-    how = _how(arguments, source, task, folder, ui)
-    return generate.make_question_files(read_description(path), source, task, folder, **how), folder
+    return source, task, folder, partial(generate.make_question_files, read_description(path), source, task, folder)
 
 
 def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Table:

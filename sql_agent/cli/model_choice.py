@@ -53,15 +53,6 @@ def find_model(
 
     Raises DataError or ModelError if there is no such model, ConfigError if no model is named or a setting is wrong.
     """
-    found = _find(named, run, overrides, flags, ui)
-    if found.remote is None:
-        check_model(found.settings.model)
-    return found
-
-
-def _find(
-    named: str | None, run: Path | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui
-) -> ChosenModel:
     path = Path(named) if named else None
     runs_dir = load_settings(overrides, flags=flags).runs_dir
     if run:
@@ -76,6 +67,7 @@ def _find(
     if named and not Path(named).exists() and (remote := remote_endpoint(settings, named)):
         return ChosenModel(remote.model, settings, remote, run)
     model = _weights(path, run, ui)
+    check_model(str(model))
     return ChosenModel(
         f"{run.name}/{model.parent.name if model.name == 'model' else model.name}",
         settings.model_copy(update={"model": str(model)}),
@@ -158,6 +150,7 @@ def _untrained(named: str | None, overrides: Sequence[str], flags: Mapping[str, 
         return ChosenModel(remote.model, settings, remote)
     if named and not Path(named).exists() and not is_hub_id(named):
         raise _unknown(named, settings.runs_dir)
+    check_model(settings.model)
     return ChosenModel(settings.model or describe_local(settings), settings)
 
 
@@ -231,7 +224,7 @@ def check_model_folder(model: str) -> None:
 
 
 def is_hub_id(model: str) -> bool:
-    """Return whether `model` is OWNER/NAME of the hub and not a path: there is no folder OWNER here."""
+    """Return whether `model` is OWNER/NAME of the hub, and not a path in an existing folder OWNER."""
     owner = model.partition("/")[0]
     return _HUB_ID.fullmatch(model) is not None and owner != "runs" and not Path(owner).exists()
 

@@ -170,7 +170,7 @@ def spread_over_types(questions: Iterable[Question], count: int) -> list[Questio
 
 @dataclass(frozen=True)
 class Overlap:
-    """Questions that are also training questions, and `entities`: those that share an evidence row with training."""
+    """Overlap with training: `questions` are training questions; `entities` share evidence rows with them."""
 
     questions: tuple[Question, ...]
     entities: tuple[Question, ...]
