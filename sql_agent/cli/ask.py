@@ -51,7 +51,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_words(parser, "QUESTION", "questions to ask, which are not graded, and any settings")
     parser.add_argument("--model", help="a run, a checkpoint, a Hugging Face folder or id; or, while "
                         "OPENAI_API_BASE is set, the name of a model at that endpoint")  # fmt: skip
-    add_setting_flags(parser, {"--lang": "lang"}, "language of the prompts and the sample; default: the question's own")
+    add_setting_flags(parser, {"--lang": "lang"}, "language of prompts and sample; default: that of the question")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--file", type=Path, help="questions to ask, parquet or JSONL; default: the validation file")
     parser.add_argument(

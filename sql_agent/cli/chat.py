@@ -32,10 +32,10 @@ _EXAMPLES_SHOWN, _EXAMPLE_CHARS = 3, 70
 
 _DESCRIPTION = """\
 Ask one model, or two side by side, questions about the database, and see each
-query, its rows and the answer as they come. Each question is asked by itself,
-without the ones before. A MODEL is a run, a checkpoint, a Hugging Face folder
-or id, or, while OPENAI_API_BASE is set, the name of a model at that endpoint.
-Answers that you rate or correct become a question file for training."""
+query, its rows and the answer as they come. A model sees one question, without
+those before. A MODEL is a run, a checkpoint, a Hugging Face folder or id, or,
+while OPENAI_API_BASE is set, the name of a model at that endpoint. Answers
+that you rate or correct become a question file for training."""
 
 _EXAMPLES = """
   sql-agent chat quickstart              the last checkpoint of a run
@@ -48,7 +48,7 @@ _EXAMPLES = """
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = new_parser("chat", _DESCRIPTION, _EXAMPLES)
     add_words(parser, "MODEL", "one model to ask, or two, and any settings")
-    add_setting_flags(parser, {"--lang": "lang"}, "language of prompts and sample; default: each question's own")
+    add_setting_flags(parser, {"--lang": "lang"}, "language of prompts and sample; default: that of the question")
     parser.add_argument("--ratings", type=Path, metavar="FOLDER",
                         help="folder to store ratings in; default: runs/chat")  # fmt: skip
     parser.add_argument("--web", action="store_true", help="serve a page instead of the terminal, until Ctrl-C")

@@ -29,8 +29,8 @@ _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
 _GPU_PACKAGES = {"vllm": "0.24.", "verl": "0.9."}
 
 _DESCRIPTION = """\
-Check this installation. Each line is one check: what was found and, unless it
-is ok, what to do. The exit code is 0 when no check failed, else 1. Checks of
+Check this installation. Each line is one check: what was found and, if that is
+not ok, what to do. The exit code is 0 when no check failed, else 1. Checks of
 GPUs are skipped on a machine without one, unless --gpu is given."""
 
 _EXAMPLES = """

@@ -137,9 +137,8 @@ def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, st
         parser.add_argument(flag, dest=SETS + name, choices=choices, metavar=metavar, help=text.replace("%", "%%"))
 
 
-def add_task_flags(parser: argparse.ArgumentParser) -> None:
-    flags = {"--task": "task", "--data-dir": "spider.data_dir"}
-    flags |= {"--workflow": "agent.workflow", "--train-roles": "agent.train_roles"}
+def add_task_flags(parser: argparse.ArgumentParser, more: Mapping[str, str] = {}) -> None:
+    flags = {"--task": "task", "--data-dir": "spider.data_dir", "--workflow": "agent.workflow", **more}
     add_setting_flags(parser.add_argument_group("task"), flags)
 
 

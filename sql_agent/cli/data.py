@@ -122,7 +122,7 @@ def _add_load(commands: Commands) -> None:
     parser.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
     parser.add_argument("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
     parser.add_argument("--replace", action="store_true", help="replace the two tables if they exist")
-    parser.add_argument("--reader", metavar="NAME", help="create a user who may only read both, and print its URL")
+    parser.add_argument("--reader", metavar="NAME", help="create a read-only user of the two tables, and print its URL")
 
 
 def _load(arguments: argparse.Namespace) -> int:
@@ -149,7 +149,7 @@ def _add_import(commands: Commands) -> None:
     parser.add_argument("--mapping", type=Path, metavar="FILE",
                         help="TOML file that names the field of the source for each column")  # fmt: skip
     parser.add_argument("--table", metavar="NAME",
-                        help="make the table NAME of all fields instead, in a SQLite file")  # fmt: skip
+                        help="import all fields into a new table NAME of a SQLite file")  # fmt: skip
     parser.add_argument("--rejected", type=Path, metavar="FILE",
                         help="JSONL file for rejected records (default: DB.rejected.jsonl)")  # fmt: skip
 

@@ -32,11 +32,11 @@ from sql_agent.tasks.medical.medical_task import TASK, make_question_files, ques
 from sql_agent.tasks.task import DESCRIBED, Task, load_task
 
 _DESCRIPTION = """\
-Make train, val and test questions about a database. Each has gold SQL, which
-was run, the answer, and evidence: the cells that contain the answer. With
---writer llm the model TEACHER_MODEL rewords them; a new text is used only if
-the teacher, given only the text and the tables, writes a statement that finds
-the reference answer. After an interrupt the same command continues."""
+Make train, val and test questions about a database. Each question has gold SQL
+that was run, the answer, and evidence: the cells that contain the answer. With
+--writer llm the model TEACHER_MODEL rewords questions; a new text is used only
+if the teacher, given only the text and the tables, writes a statement that
+finds the reference answer. After an interrupt the same command continues."""
 
 _EXAMPLES = """\
   sql-agent data questions --db var/sample_en.db

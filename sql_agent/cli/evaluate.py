@@ -48,9 +48,9 @@ cost, with 95 % bootstrap intervals. Without --questions, the questions are the
 test split and the natural benchmark.
 
 A MODEL is a run (folder or name), a checkpoint, a Hugging Face folder or id,
-or, while OPENAI_API_BASE is set, the name of a model at that endpoint. Without
-MODEL, the model is the one of OPENAI_MODEL if OPENAI_API_BASE is set, else the
-embedded one. vLLM serves folders where there is a GPU; without one, the CPU."""
+or, while OPENAI_API_BASE is set, the name of a model at that endpoint; default:
+OPENAI_MODEL if OPENAI_API_BASE is set, else the embedded model. Folders are
+served with vLLM where there is a GPU, else on the CPU."""
 
 _EXAMPLES = """
   sql-agent evaluate --run quickstart -n 50
@@ -67,7 +67,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_words(parser, "MODEL", "models to evaluate in turn, and any settings")
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="a further MODEL")
     parser.add_argument("--run", type=Path, metavar="RUN", help="evaluate the last checkpoint of this run; with a "
-                        "MODEL: the run that trained it and whose settings are used")  # fmt: skip
+                        "MODEL: the run that trained it, whose settings are used")  # fmt: skip
     parser.add_argument("--compare", action="store_true",
                         help="test each MODEL against the first; a MODEL may be the folder of an earlier "
                         "evaluation")  # fmt: skip
@@ -85,7 +85,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         help="concurrent questions; default: runner.concurrency")  # fmt: skip
     add_setting_flags(parser, {"--lang": "lang"}, "language of the sample and its questions")
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="write the answers as the public evaluators "
-                        "of text-to-SQL read them: a statement a line, a tab, its database")  # fmt: skip
+                        "of text-to-SQL read them: on each line a statement, a tab and its database")  # fmt: skip
     add_task_flags(parser)
     overlap = parser.add_mutually_exclusive_group()
     overlap.add_argument("--drop-overlap", dest="overlap", action="store_const", const="drop", default="refuse",

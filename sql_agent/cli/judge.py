@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--db", type=database, action="append", metavar="DB",
                         help=f"database of the questions, one for each --questions: {DATABASE}")  # fmt: skip
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions")
-    parser.add_argument("-n", type=positive, metavar="N", help="number of questions, as many of each task type "
+    parser.add_argument("-n", type=positive, metavar="N", help="number of questions, spread over the task types "
                         f"(default: all; {_QUESTIONS_ONLINE} for a judge on a network)")  # fmt: skip
     parser.add_argument("--labels", metavar="FILE",
                         help="labelled answers: a JSONL file, or a shipped file: labels or heldout")  # fmt: skip

@@ -21,7 +21,7 @@ _EXAMPLES = """
   sql-agent runs
   sql-agent runs quickstart          untrained, fine-tuned and after GRPO
   sql-agent runs runs_dir=elsewhere
-  sql-agent report --all             the same as a page, with the reports
+  sql-agent report --all             this list as a page, with the reports
 """
 
 

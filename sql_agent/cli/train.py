@@ -206,7 +206,7 @@ def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     usage = "sql-agent train [--ci | --ci-fast] [FLAGS] [section.key=value ...]"
     parser = new_parser("train", _DESCRIPTION, _EXAMPLES, usage=usage)
-    add_words(parser, meaning="any setting; wins over a flag; `sql-agent settings` lists them")
+    add_words(parser, meaning="any setting, which overrides a flag; `sql-agent settings` lists them")
     run = parser.add_argument_group("run")
     length = run.add_mutually_exclusive_group()
     length.add_argument("--ci", action="store_true",
@@ -222,11 +222,11 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_setting_flags(run, {"--backend": "backend", "--n-runners": "runner.n_runners"})
     run.add_argument("--resume", action="store_true", help="continue the run run_name=NAME")
     run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings; other sources override it")
-    run.add_argument("--external-store-address", metavar="URL", help="store of `sql-agent store` or `agl store`")
+    run.add_argument("--external-store-address", metavar="URL", help="address of `sql-agent store` or `agl store`")
     run.add_argument("--llm-proxy", action="store_true", help="no effect, for old scripts: the proxy is always used")
     run.add_argument("-q", "--quiet", action="store_true", help="print no line per rollout (role runner)")
     run.add_argument("--debug", action="store_true", help="show the logs of all components")
-    add_task_flags(parser)
+    add_task_flags(parser, {"--train-roles": "agent.train_roles"})
     files = {"--train-file": "data.train_file", "--val-file": "data.val_file", "--mapping": "data.mapping"}
     add_setting_flags(parser.add_argument_group("data"), {"--lang": "lang", **files})
     model = parser.add_argument_group("model")
