@@ -48,20 +48,18 @@ _EXAMPLES = """
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = new_parser("ask", _DESCRIPTION, _EXAMPLES)
+    add = parser.add_argument
     add_words(parser, "QUESTION", "questions to ask, which are not graded, and any settings")
-    parser.add_argument("--model", help="a run, a checkpoint, a Hugging Face folder or id; or, while "
-                        "OPENAI_API_BASE is set, the name of a model at that endpoint")  # fmt: skip
+    add("--model", help="a run, a checkpoint, a Hugging Face folder or id; or, while OPENAI_API_BASE is set, the name "
+        "of a model at that endpoint")  # fmt: skip
     add_setting_flags(parser, {"--lang": "lang"}, "language of prompts and sample; default: that of the question")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--file", type=Path, help="questions to ask, parquet or JSONL; default: the validation file")
-    parser.add_argument(
-        "--mapping", type=Path, metavar="TOML", help="file that names the columns of --file; default: data.mapping"
-    )
-    source.add_argument("--run", type=Path, metavar="FOLDER",
-                        help="ask a run's model before and after training, with the run's settings; default question: "
-                        "the validation question whose reward rose most")  # fmt: skip
-    parser.add_argument("-n", "--questions", dest="count", type=positive, metavar="N",
-                        help=f"number of questions from the file, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
+    one_of = parser.add_mutually_exclusive_group().add_argument
+    one_of("--file", type=Path, help="questions to ask, parquet or JSONL; default: the validation file")
+    add("--mapping", type=Path, metavar="TOML", help="file that names the columns of --file; default: data.mapping")
+    one_of("--run", type=Path, metavar="FOLDER", help="ask a run's model before and after training, with the run's "
+           "settings; default question: the validation question whose reward rose most")  # fmt: skip
+    add("-n", "--questions", dest="count", type=positive, metavar="N", help="number of questions from the file, evenly "
+        f"spaced (default: {_QUESTIONS})")  # fmt: skip
     add_task_flags(parser)
     arguments = parse_words(parser, argv)
     if not all(question.strip() for question in arguments.words):

@@ -47,16 +47,15 @@ _EXAMPLES = """
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = new_parser("chat", _DESCRIPTION, _EXAMPLES)
+    add = parser.add_argument
     add_words(parser, "MODEL", "one model to ask, or two, and any settings")
     add_setting_flags(parser, {"--lang": "lang"}, "language of prompts and sample; default: that of the question")
-    parser.add_argument("--ratings", type=Path, metavar="FOLDER",
-                        help="folder to store ratings in; default: runs/chat")  # fmt: skip
-    parser.add_argument("--web", action="store_true", help="serve a page instead of the terminal, until Ctrl-C")
-    parser.add_argument("--address", type=address, metavar="[HOST:]PORT",
-                        help="address of the page; default: 127.0.0.1 and any free port")  # fmt: skip
-    parser.add_argument("--no-token", action="store_true",
-                        help="serve the page without a token, on this machine only; default: the URL "
-                        "of the page contains CHAT_TOKEN or a new token")  # fmt: skip
+    add("--ratings", type=Path, metavar="FOLDER", help="folder to store ratings in; default: runs/chat")
+    add("--web", action="store_true", help="serve a page instead of the terminal, until Ctrl-C")
+    add("--address", type=address, metavar="[HOST:]PORT", help="address of the page; default: 127.0.0.1 and any free "
+        "port")  # fmt: skip
+    add("--no-token", action="store_true", help="serve the page without a token, on this machine only; default: the "
+        "URL of the page contains CHAT_TOKEN or a new token")  # fmt: skip
     add_task_flags(parser)
     arguments = parse_words(parser, argv)
     if len(arguments.words) > MOST_ASKED:

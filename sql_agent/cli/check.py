@@ -53,9 +53,10 @@ class Finding:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run all checks and print the findings; return 1 if a check failed, else 0."""
     parser = new_parser("check", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("--gpu", action="store_true", help="report a missing GPU or GPU package as a failure")
-    parser.add_argument("--online", action="store_true", help="ask the judge for one grading, which may cost money")
-    parser.add_argument("--json", action="store_true", help="print one JSON object with the verdict of each check")
+    add = parser.add_argument
+    add("--gpu", action="store_true", help="report a missing GPU or GPU package as a failure")
+    add("--online", action="store_true", help="ask the judge for one grading, which may cost money")
+    add("--json", action="store_true", help="print one JSON object with the verdict of each check")
     arguments = parser.parse_args(argv)
     wanted = arguments.gpu or shutil.which("nvidia-smi") is not None
     skipped = Finding("no GPU here", "skip", "only for --backend verl")

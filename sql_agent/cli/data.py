@@ -118,11 +118,12 @@ def _say_rows(where: object, counts: Mapping[str, int]) -> None:
 def _add_load(commands: Commands) -> None:
     summary = "copy a database to a MySQL or MariaDB server"
     parser = add_command(commands, "load", _load, summary, _LOAD, _LOAD_EXAMPLES)
-    parser.add_argument("--db", type=database, required=True, metavar="URL", help=f"target: {SERVER}")
-    parser.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
-    parser.add_argument("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
-    parser.add_argument("--replace", action="store_true", help="replace the two tables if they exist")
-    parser.add_argument("--reader", metavar="NAME", help="create a read-only user of the two tables, and print its URL")
+    add = parser.add_argument
+    add("--db", type=database, required=True, metavar="URL", help=f"target: {SERVER}")
+    add("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
+    add("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
+    add("--replace", action="store_true", help="replace the two tables if they exist")
+    add("--reader", metavar="NAME", help="create a read-only user of the two tables, and print its URL")
 
 
 def _load(arguments: argparse.Namespace) -> int:
@@ -143,15 +144,12 @@ def _load(arguments: argparse.Namespace) -> int:
 def _add_import(commands: Commands) -> None:
     summary = "add your data to a database, or propose a mapping of its fields"
     parser = add_command(commands, "import", _import, summary, _IMPORT, _IMPORT_EXAMPLES)
-    parser.add_argument("source", type=database, metavar="SOURCE", help=f"a file, {SERVER}")
-    parser.add_argument("--db", type=database, metavar="DB",
-                        help=f"database to add to: {DATABASE} (default: propose a mapping)")  # fmt: skip
-    parser.add_argument("--mapping", type=Path, metavar="FILE",
-                        help="TOML file that names the field of the source for each column")  # fmt: skip
-    parser.add_argument("--table", metavar="NAME",
-                        help="import all fields into a new table NAME of a SQLite file")  # fmt: skip
-    parser.add_argument("--rejected", type=Path, metavar="FILE",
-                        help="JSONL file for rejected records (default: DB.rejected.jsonl)")  # fmt: skip
+    add = parser.add_argument
+    add("source", type=database, metavar="SOURCE", help=f"a file, {SERVER}")
+    add("--db", type=database, metavar="DB", help=f"database to add to: {DATABASE} (default: propose a mapping)")
+    add("--mapping", type=Path, metavar="FILE", help="TOML file that names the field of the source for each column")
+    add("--table", metavar="NAME", help="import all fields into a new table NAME of a SQLite file")
+    add("--rejected", type=Path, metavar="FILE", help="JSONL file for rejected records (default: DB.rejected.jsonl)")
 
 
 def _import(arguments: argparse.Namespace) -> int:

@@ -49,10 +49,10 @@ Checked = Mapping[str, Sequence[CheckedQuestion]]  # the checked questions of ea
 def add_check(commands: Commands) -> None:
     summary = "check question files against a database"
     parser = add_command(commands, "check", _run, summary, _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE",
-                        help="questions, parquet or JSONL: one file for each split")  # fmt: skip
-    parser.add_argument("--db", type=database, metavar="DB",
-                        help=f"database of the questions: {DATABASE} (default: that of --task NAME.toml)")  # fmt: skip
+    add = parser.add_argument
+    add("files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL: one file for each split")
+    add("--db", type=database, metavar="DB", help=f"database of the questions: {DATABASE} (default: that of --task "
+        "NAME.toml)")  # fmt: skip
     add_question_arguments(parser)
 
 

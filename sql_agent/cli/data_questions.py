@@ -55,25 +55,24 @@ _PASSES: Mapping[Half, tuple[str, ...]] = {"train": ("train", "val"), "test": ("
 def add_questions(commands: Commands) -> None:
     summary = "make questions about a database"
     parser = add_command(commands, "questions", _run, summary, _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("--db", type=database, metavar="DB",
-                        help=f"database to ask about: {DATABASE} (default: that of --task NAME.toml)")  # fmt: skip
+    add = parser.add_argument
+    add("--db", type=database, metavar="DB", help=f"database to ask about: {DATABASE} (default: that of --task "
+        "NAME.toml)")  # fmt: skip
     add_setting_flags(parser, {"--task": "task"})
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write (default: var/questions_DATABASE, "
-                        "plus _STYLE unless the style is mixed)")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choice of questions (default: 0)")
-    parser.add_argument("--per-type", type=positive, metavar="N", help="number of questions for each task type "
-                        "(default: by the size of the database)")  # fmt: skip
-    parser.add_argument("--style", choices=get_args(Style), default="mixed", help="template: plain sentences with "
-                        "the labels of columns; mixed: also as people ask (default: mixed)")  # fmt: skip
-    parser.add_argument("--lang", choices=get_args(Lang), help="language of the questions (default: the language of "
-                        "the names in the database)")  # fmt: skip
-    parser.add_argument("--writer", choices=("llm",), help="llm: TEACHER_MODEL rewords the questions (default: no "
-                        "rewording)")  # fmt: skip
-    parser.add_argument("--writer-share", type=share, metavar="SHARE", help="share of the questions to reword, 0 to 1 "
-                        "(default: 1)")  # fmt: skip
-    parser.add_argument("--wordings", type=int, choices=range(1, MOST_WORDINGS + 1), metavar="N", help="new texts of "
-                        f"each question, as different people ask it, 1 to {MOST_WORDINGS}; each text after the first "
-                        "is a further training question (default: 1)")  # fmt: skip
+    add("--out", type=Path, metavar="FOLDER", help="folder to write (default: var/questions_DATABASE, plus _STYLE "
+        "unless the style is mixed)")  # fmt: skip
+    add("--seed", type=int, default=0, metavar="N", help="seed of the choice of questions (default: 0)")
+    add("--per-type", type=positive, metavar="N", help="number of questions for each task type (default: by the size "
+        "of the database)")  # fmt: skip
+    add("--style", choices=get_args(Style), default="mixed", help="template: plain sentences with the labels of "
+        "columns; mixed: also as people ask (default: mixed)")  # fmt: skip
+    add("--lang", choices=get_args(Lang), help="language of the questions (default: the language of the names in the "
+        "database)")  # fmt: skip
+    add("--writer", choices=("llm",), help="llm: TEACHER_MODEL rewords the questions (default: no rewording)")
+    add("--writer-share", type=share, metavar="SHARE", help="share of the questions to reword, 0 to 1 (default: 1)")
+    add("--wordings", type=int, choices=range(1, MOST_WORDINGS + 1), metavar="N", help="new texts of each question, as "
+        f"different people ask it, 1 to {MOST_WORDINGS}; each text after the first is a further training question "
+        "(default: 1)")  # fmt: skip
 
 
 def _run(arguments: argparse.Namespace) -> int:

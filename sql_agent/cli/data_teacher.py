@@ -56,10 +56,12 @@ _SHOWN = 5  # printed questions of each kind: dropped, failed, unchanged
 def add_filter(commands: Commands) -> None:
     summary = "have a teacher model keep or drop questions"
     parser = add_command(commands, "filter", _run_filter, summary, _FILTER, _FILTER_EXAMPLES)
-    parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
-    parser.add_argument("--out", type=Path, required=True, metavar="KEPT", help="file to write, .parquet or .jsonl")
-    parser.add_argument("--rubric", type=Path, metavar="FILE",
-                        help="text file with one criterion a line (default: the built-in rubric)")  # fmt: skip
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
+    add("--out", type=Path, required=True, metavar="KEPT", help="file to write, .parquet or .jsonl")
+    add(
+        "--rubric", type=Path, metavar="FILE", help="text file with one criterion a line (default: the built-in rubric)"
+    )
     add_question_arguments(parser)
 
 
@@ -67,10 +69,11 @@ def add_facts(commands: Commands) -> None:
     example = "  sql-agent data facts my.jsonl --out my_facts.jsonl --db my.db"
     summary = "have a teacher model turn prose references into facts"
     parser = add_command(commands, "facts", _run_facts, summary, _FACTS, example)
-    parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write, or to continue")
-    parser.add_argument("--db", type=database, metavar="DB",
-                        help=f"database whose cells facts may quote, in addition to evidence: {DATABASE}")  # fmt: skip
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
+    add("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write, or to continue")
+    add("--db", type=database, metavar="DB", help="database whose cells facts may quote, in addition to evidence: "
+        f"{DATABASE}")  # fmt: skip
     add_question_arguments(parser)
 
 

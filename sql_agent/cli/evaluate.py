@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from sql_agent.cli.command import add_setting_flags, add_task_flags, add_words, new_parser, parse_words, positive, share
@@ -64,37 +65,33 @@ _EXAMPLES = """
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = new_parser("evaluate", _DESCRIPTION, _EXAMPLES)
+    add = parser.add_argument
     add_words(parser, "MODEL", "models to evaluate in turn, and any settings")
-    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="a further MODEL")
-    parser.add_argument("--run", type=Path, metavar="RUN", help="evaluate the last checkpoint of this run; with a "
-                        "MODEL: the run that trained it, whose settings are used")  # fmt: skip
-    parser.add_argument("--compare", action="store_true",
-                        help="test each MODEL against the first; a MODEL may be the folder of an earlier "
-                        "evaluation")  # fmt: skip
-    parser.add_argument("--questions", type=Path, action="append", default=[], metavar="FILE",
-                        help="questions to ask, parquet or JSONL; may be repeated: one set for each file")  # fmt: skip
-    parser.add_argument("--mapping", type=Path, metavar="TOML", help="file that names the columns of --questions")
-    parser.add_argument("-n", dest="count", type=positive, metavar="N", help="ask N questions of each set, evenly "
-                        "spaced over its types; default: all")  # fmt: skip
-    parser.add_argument("--samples", type=positive, default=1, metavar="K", help="ask each question K times, at "
-                        "agent.val_temperature, or 1 if nothing sets it; adds pass@1, pass@k, pass^k, and the "
-                        "vote")  # fmt: skip
-    parser.add_argument("--refuse-below", type=share, metavar="SHARE", help="the vote refuses where fewer of the "
-                        "samples agree; default: the share with the best RS(10) on these questions")  # fmt: skip
-    parser.add_argument("--concurrency", type=positive, metavar="N",
-                        help="concurrent questions; default: runner.concurrency")  # fmt: skip
+    add("--model", action="append", default=[], metavar="MODEL", help="a further MODEL")
+    add("--run", type=Path, metavar="RUN", help="evaluate the last checkpoint of this run; with a MODEL: the run that "
+        "trained it, whose settings are used")  # fmt: skip
+    add("--compare", action="store_true", help="test each MODEL against the first; a MODEL may be the folder of an "
+        "earlier evaluation")  # fmt: skip
+    add("--questions", type=Path, action="append", default=[], metavar="FILE", help="questions to ask, parquet or "
+        "JSONL; may be repeated: one set for each file")  # fmt: skip
+    add("--mapping", type=Path, metavar="TOML", help="file that names the columns of --questions")
+    add("-n", dest="count", type=positive, metavar="N", help="ask N questions of each set, evenly spaced over its "
+        "types; default: all")  # fmt: skip
+    add("--samples", type=positive, default=1, metavar="K", help="ask each question K times, at agent.val_temperature, "
+        "or 1 if nothing sets it; adds pass@1, pass@k, pass^k, and the vote")  # fmt: skip
+    add("--refuse-below", type=share, metavar="SHARE", help="the vote refuses where fewer of the samples agree; "
+        "default: the share with the best RS(10) on these questions")  # fmt: skip
+    add("--concurrency", type=positive, metavar="N", help="concurrent questions; default: runner.concurrency")
     add_setting_flags(parser, {"--lang": "lang"}, "language of the sample and its questions")
-    parser.add_argument("--predictions", type=Path, metavar="FILE", help="write the answers as the public evaluators "
-                        "of text-to-SQL read them: on each line a statement, a tab and its database")  # fmt: skip
+    add("--predictions", type=Path, metavar="FILE", help="write the answers as the public evaluators of text-to-SQL "
+        "read them: on each line a statement, a tab and its database")  # fmt: skip
     add_task_flags(parser)
-    overlap = parser.add_mutually_exclusive_group()
-    overlap.add_argument("--drop-overlap", dest="overlap", action="store_const", const="drop", default="refuse",
-                         help="leave out the run's training questions, and those about the same rows; by default they "
-                         "end the evaluation")  # fmt: skip
-    overlap.add_argument("--allow-overlap", dest="overlap", action="store_const", const="allow",
-                         help="ask these questions, too")  # fmt: skip
-    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an interrupted evaluation, and "
-                        "ask its failed questions again")  # fmt: skip
+    overlap = partial(parser.add_mutually_exclusive_group().add_argument, dest="overlap", action="store_const")
+    overlap("--drop-overlap", const="drop", default="refuse", help="leave out the run's training questions, and those "
+            "about the same rows; by default they end the evaluation")  # fmt: skip
+    overlap("--allow-overlap", const="allow", help="ask these questions, too")
+    add("--resume", type=Path, metavar="FOLDER", help="continue an interrupted evaluation, and ask its failed "
+        "questions again")  # fmt: skip
     arguments = parse_words(parser, argv)
     arguments.models = arguments.model + arguments.words
     if arguments.mapping and not arguments.questions:

@@ -52,9 +52,10 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser("export", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, such as runs/overnight")
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write, which must not exist")
-    parser.add_argument("--step", type=int, metavar="N", help="step of the checkpoint (default: the latest)")
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="folder of the run, such as runs/overnight")
+    add("out", type=Path, metavar="OUT", help="folder to write, which must not exist")
+    add("--step", type=int, metavar="N", help="step of the checkpoint (default: the latest)")
     arguments = parser.parse_args(argv)
     if arguments.out.exists():
         raise ConfigError(f"{arguments.out} exists already", hint="name a folder that does not exist")

@@ -38,9 +38,10 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser("init", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("database", type=database, metavar="DB", help=DATABASE)
-    parser.add_argument("--out", type=Path, metavar="NAME.toml", help="file to write (default: the database's name)")
-    parser.add_argument("--lang", choices=get_args(Lang), help="language of the questions (default: by the texts)")
+    add = parser.add_argument
+    add("database", type=database, metavar="DB", help=DATABASE)
+    add("--out", type=Path, metavar="NAME.toml", help="file to write (default: the database's name)")
+    add("--lang", choices=get_args(Lang), help="language of the questions (default: by the texts)")
     arguments = parser.parse_args(argv)
     source, ui = arguments.database, Ui(wraps=True)
     out: Path = arguments.out or Path(f"{source.stem}.toml")

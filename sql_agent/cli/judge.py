@@ -90,21 +90,18 @@ _EXAMPLES = """
 def main(argv: Sequence[str] | None = None) -> int:
     usage = "sql-agent judge evaluate [FLAGS] [section.key=value ...]"
     parser = new_parser("judge", _DESCRIPTION, _EXAMPLES, usage=usage)
-    parser.add_argument("command", choices=("evaluate",), metavar="evaluate", help="the command")
-    parser.add_argument("--questions", type=Path, action="append", metavar="FILE",
-                        help="questions with gold SQL, parquet or JSONL; may be repeated (default: the sample's test "
-                        "questions)")  # fmt: skip
-    parser.add_argument("--db", type=database, action="append", metavar="DB",
-                        help=f"database of the questions, one for each --questions: {DATABASE}")  # fmt: skip
-    parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions")
-    parser.add_argument("-n", type=positive, metavar="N", help="number of questions, spread over the task types "
-                        f"(default: all; {_QUESTIONS_ONLINE} for a judge on a network)")  # fmt: skip
-    parser.add_argument("--labels", metavar="FILE",
-                        help="labelled answers: a JSONL file, or a shipped file: labels or heldout")  # fmt: skip
-    parser.add_argument("--attacks", metavar="FILE",
-                        help="attacks on the judge, JSONL (default: the shipped attacks)")  # fmt: skip
-    parser.add_argument("--out", type=Path, metavar="FOLDER",
-                        help="folder to write (default: runs/judge-NAME-DATE-TIME)")  # fmt: skip
+    add = parser.add_argument
+    add("command", choices=("evaluate",), metavar="evaluate", help="the command")
+    add("--questions", type=Path, action="append", metavar="FILE", help="questions with gold SQL, parquet or JSONL; "
+        "may be repeated (default: the sample's test questions)")  # fmt: skip
+    add("--db", type=database, action="append", metavar="DB", help="database of the questions, one for each "
+        f"--questions: {DATABASE}")  # fmt: skip
+    add("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions")
+    add("-n", type=positive, metavar="N", help="number of questions, spread over the task types (default: all; "
+        f"{_QUESTIONS_ONLINE} for a judge on a network)")  # fmt: skip
+    add("--labels", metavar="FILE", help="labelled answers: a JSONL file, or a shipped file: labels or heldout")
+    add("--attacks", metavar="FILE", help="attacks on the judge, JSONL (default: the shipped attacks)")
+    add("--out", type=Path, metavar="FOLDER", help="folder to write (default: runs/judge-NAME-DATE-TIME)")
     add_setting_flags(parser, {"--task": "task"})
     add_words(parser, meaning="any setting; `sql-agent settings judge` lists the judge's settings")
     return _evaluate(parse_words(parser, argv))

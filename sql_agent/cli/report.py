@@ -26,11 +26,12 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser("report", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("run", type=Path, metavar="RUN", nargs="?", help="folder of the run, such as runs/quickstart")
-    parser.add_argument("--all", action="store_true", help="list all runs in the folder RUN, by default runs_dir")
-    parser.add_argument("--compare", type=Path, metavar="RUN", help="folder of another run, to show on the same page")
-    parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="port of --serve (default: 0, any free port)")
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", nargs="?", help="folder of the run, such as runs/quickstart")
+    add("--all", action="store_true", help="list all runs in the folder RUN, by default runs_dir")
+    add("--compare", type=Path, metavar="RUN", help="folder of another run, to show on the same page")
+    add("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
+    add("--port", type=int, default=0, metavar="N", help="port of --serve (default: 0, any free port)")
     arguments = parser.parse_args(argv)
     if arguments.run is None and not arguments.all:
         parser.error("name the folder of a run, or give --all")

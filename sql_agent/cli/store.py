@@ -26,9 +26,10 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser("store", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")
-    parser.add_argument("--no-token", action="store_true", help="let other hosts use the store without a token")
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    add("--port", type=int, default=4747, help="port (default: 4747)")
+    add("--no-token", action="store_true", help="let other hosts use the store without a token")
     arguments = parser.parse_args(argv)
     token = store_token()
     if token is None and not arguments.no_token and arguments.host not in LOCAL_NAMES:

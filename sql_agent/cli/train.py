@@ -208,24 +208,23 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = new_parser("train", _DESCRIPTION, _EXAMPLES, usage=usage)
     add_words(parser, meaning="any setting, which overrides a flag; `sql-agent settings` lists them")
     run = parser.add_argument_group("run")
-    length = run.add_mutually_exclusive_group()
-    length.add_argument("--ci", action="store_true",
-                        help=f"train {CI_STEPS} steps; the embedded model on a CPU: the steps of the short recipe in "
-                        "docs/results.md")  # fmt: skip
-    length.add_argument("--ci-fast", action="store_true", help="train one step")
-    length.add_argument("--dev", action="store_true",
-                        help=f"train nothing: run up to {_TRACED_QUESTIONS} validation questions through runner, store "
-                        "and proxy, and print every span; the model is that of OPENAI_API_BASE if set")  # fmt: skip
-    run.add_argument("--plan", action="store_true",
-                     help="train nothing: print the memory, disk and time that the run needs; exit code 2 if it does "
-                     "not fit")  # fmt: skip
+    add = run.add_argument
+    one_of = run.add_mutually_exclusive_group().add_argument
+    one_of("--ci", action="store_true", help=f"train {CI_STEPS} steps; the embedded model on a CPU: the steps of the "
+           "short recipe in docs/results.md")  # fmt: skip
+    one_of("--ci-fast", action="store_true", help="train one step")
+    one_of("--dev", action="store_true", help=f"train nothing: run up to {_TRACED_QUESTIONS} validation questions "
+           "through runner, store and proxy, and print every span; the model is that of OPENAI_API_BASE if "
+           "set")  # fmt: skip
+    add("--plan", action="store_true", help="train nothing: print the memory, disk and time that the run needs; exit "
+        "code 2 if it does not fit")  # fmt: skip
     add_setting_flags(run, {"--backend": "backend", "--n-runners": "runner.n_runners"})
-    run.add_argument("--resume", action="store_true", help="continue the run run_name=NAME")
-    run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings; other sources override it")
-    run.add_argument("--external-store-address", metavar="URL", help="address of `sql-agent store` or `agl store`")
-    run.add_argument("--llm-proxy", action="store_true", help="no effect, for old scripts: the proxy is always used")
-    run.add_argument("-q", "--quiet", action="store_true", help="print no line per rollout (role runner)")
-    run.add_argument("--debug", action="store_true", help="show the logs of all components")
+    add("--resume", action="store_true", help="continue the run run_name=NAME")
+    add("--config", type=Path, metavar="FILE", help="TOML file of settings; other sources override it")
+    add("--external-store-address", metavar="URL", help="address of `sql-agent store` or `agl store`")
+    add("--llm-proxy", action="store_true", help="no effect, for old scripts: the proxy is always used")
+    add("-q", "--quiet", action="store_true", help="print no line per rollout (role runner)")
+    add("--debug", action="store_true", help="show the logs of all components")
     add_task_flags(parser, {"--train-roles": "agent.train_roles"})
     files = {"--train-file": "data.train_file", "--val-file": "data.val_file", "--mapping": "data.mapping"}
     add_setting_flags(parser.add_argument_group("data"), {"--lang": "lang", **files})
