@@ -144,7 +144,7 @@ def _checked_question(text: str, lang: Lang | None) -> Question:
     if not text:
         raise DataError("the question is empty", hint="type a question")
     if len(text) > MAX_QUESTION_CHARS:
-        raise DataError(f"the question has {len(text):,} characters", hint=f"use at most {MAX_QUESTION_CHARS:,}")
+        raise DataError(f"the question has {len(text):,} characters", hint=f"{MAX_QUESTION_CHARS:,} are allowed")
     return Question(id="chat", question=text, answer="", lang=lang or language(text))
 
 

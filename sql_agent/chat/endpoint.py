@@ -52,10 +52,7 @@ class AgentEndpoint:
 
     def app(self, token: str | None, host: str) -> ASGIApp:
         """Return the ASGI app for the address `host`. If `token` is given, requests need it as their bearer token."""
-        routes = [
-            Route("/v1/models", self._models),
-            Route("/v1/chat/completions", self._complete, methods=["POST"]),
-        ]
+        routes = [Route("/v1/models", self._models), Route("/v1/chat/completions", self._complete, methods=["POST"])]
         return web_app(routes, token=token, host=host)
 
     async def _models(self, _request: Request) -> Response:
@@ -80,7 +77,7 @@ class AgentEndpoint:
         message = {"role": "assistant", "content": answered.answer}
         queries = [call.model_dump(mode="json") for call in answered.calls]
         return self._object("chat.completion", {"message": message, "finish_reason": "stop"}) | {
-            "sql_agent": {"outcome": answered.outcome, "seconds": answered.seconds, "queries": queries},
+            "sql_agent": {"outcome": answered.outcome, "seconds": answered.seconds, "queries": queries}
         }
 
     def _streamed(self, answered: Answered) -> Response:

@@ -167,7 +167,7 @@ class Terminal:
 
     def _follow(self, rest: str) -> None:
         if not self._last or not rest:
-            raise ConfigError("there is no question to follow", hint="ask a question first, then /and TEXT")
+            raise ConfigError("/and needs an earlier question and a TEXT", hint="ask a question first, then /and TEXT")
         self._ask(f"{self._last[0][1].question.question}\n{rest}")
 
     def _run_statement(self, rest: str) -> None:

@@ -150,7 +150,7 @@ def check_judge(*, online: bool) -> Finding:
     settings = load_settings()
     judge = load_task(settings.task).judge(settings)
     if judge.name != "facts" and not online:
-        return Finding(f"{judge.name}, configured but not asked", "warn", "add --online for one real call")
+        return Finding(f"{judge.name}, configured but not asked", "warn", "add --online to ask the judge once")
     case = JudgeCase(question=Question(id="check", question="What is it for?", answer="pain"), answer="pain")
     asyncio.run(judge.grade(case))
     return Finding(f"{judge.name} graded one answer", "ok")
@@ -225,7 +225,7 @@ def check_packed_attention() -> Finding:
         parts = (q[:, :, places], *(each[:, :, places].repeat_interleave(7, 1) for each in (k, v)))
         plain = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True, scale=0.125).transpose(1, 2)
         off = max(off, float((packed[:, places] - plain).abs().max()))
-    return Finding(f"off by at most {off:.3f}", "ok" if off < 0.05 else "fail", GPU_INSTALL)
+    return Finding(f"differs from plain attention by at most {off:.3f}", "ok" if off < 0.05 else "fail", GPU_INSTALL)
 
 
 def _installed(name: str) -> str | None:

@@ -195,11 +195,11 @@ def _report_rewriting(entries: Sequence[Rewriting], run: TeacherRun, path: Path,
     problems = Counter(each.problem.reason for each in tried if each.problem)
     ui.say(f"{len(tried) - problems.total()} of {len(tried)} new wordings are used; {path} lists them all")
     if problems:
-        ui.say(f"  {problems.total()} are not, because of: {', '.join(f'{r} {n}' for r, n in problems.most_common())}")
+        ui.say(f"  {problems.total()} are unused: {', '.join(f'{r} {n}' for r, n in problems.most_common())}")
     if kept := sum(not entry.texts for entry in entries):
         ui.say(f"  {kept} of {len(entries)} questions keep their wording")
     if run.failed:
-        ui.say(f"  {len(run.failed)} keep their wording, because the teacher failed; the same command asks again")
+        ui.say(f"  {len(run.failed)} questions keep their wording because the teacher failed; the same command retries")
         say_some((f"  {number}: {error}" for number, error in run.failed.items()), ui)
 
 

@@ -112,7 +112,7 @@ def _run_filter(arguments: argparse.Namespace) -> int:
     ui.say(f"{len(kept)} of {len(questions)} questions are kept: {out}; {log.path} has every reason")
     say_some((f"dropped {d.id}: {d.reason}" for d in decisions if not d.keep), ui)
     if run.failed:
-        ui.say(f"{len(run.failed)} are left out, because the teacher failed; the same command asks again")
+        ui.say(f"{len(run.failed)} questions are left out because the teacher failed; the same command retries")
         say_some((f"{number}: {error}" for number, error in run.failed.items()), ui)
     ui.say(load_task(settings.task).disclaimer)
     return 0
@@ -201,7 +201,7 @@ def check_out(out: Path, source: object, *endings: str) -> None:
     if out.suffix not in endings:
         raise ConfigError(f"--out {out} is not a {known} file", hint=f"give a file name that ends in {known}")
     if isinstance(source, Path) and out.resolve() == source.resolve():
-        raise ConfigError(f"--out {out} is the file that is read", hint="name another file with --out")
+        raise ConfigError(f"--out {out} is the input file", hint="name another file with --out")
 
 
 def _rubric(path: Path) -> str:

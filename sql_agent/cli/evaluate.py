@@ -208,7 +208,7 @@ def _finished(path: Path) -> EvaluationFolder:
     asked, answered = sum(map(len, folder.sets().values())), len(folder.records())
     if answered < asked:
         raise DataError(
-            f"{path} answers {answered} of {asked} questions",
+            f"{path} has answers to {answered} of {asked} questions",
             hint=f"finish it first: sql-agent evaluate --resume {path}",
         )
     return folder

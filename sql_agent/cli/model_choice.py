@@ -249,4 +249,4 @@ def _parameters_in(path: Path) -> int:
         with safe_open(path, framework="np") as weights:
             return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
     except SafetensorError as error:
-        raise ModelError(f"{path} is damaged: {error}", hint="copy it again; it may be incomplete") from None
+        raise ModelError(f"{path} is damaged: {error}", hint="copy the file again; it may be incomplete") from None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool, Source
@@ -127,7 +126,7 @@ def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, ov
     for name, questions in sets.items():
         found = find_overlap(questions, train, source_of)
         kept[name] = questions
-        if not found.ids:
+        if not any(found):
             continue
         said = _describe(name, len(questions), found, run)
         if overlap == "refuse":
@@ -136,7 +135,8 @@ def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, ov
             )
         ui.say(f"Warning: {said}" if overlap == "allow" else f"Left out: {said}")
         if overlap == "drop":
-            kept[name] = [question for question in questions if question.id not in found.ids]
+            ids = {question.id for part in found for question in part}
+            kept[name] = [question for question in questions if question.id not in ids]
     kept = {name: questions for name, questions in kept.items() if questions}
     if not kept:
         raise ConfigError(f"training of {run} saw every question", hint="give --questions with other questions")
@@ -168,16 +168,11 @@ def spread_over_types(questions: Iterable[Question], count: int) -> list[Questio
     return evenly_spaced(sorted(questions, key=lambda q: q.task_type or ""), count)
 
 
-@dataclass(frozen=True)
-class Overlap:
+class Overlap(NamedTuple):
     """Overlap with training: `questions` are training questions; `entities` share evidence rows with them."""
 
     questions: tuple[Question, ...]
     entities: tuple[Question, ...]
-
-    @property
-    def ids(self) -> frozenset[str]:
-        return frozenset(question.id for question in (*self.questions, *self.entities))
 
 
 def find_overlap(asked: Sequence[Question], trained: Sequence[Question], source_of: SourceOf) -> Overlap:

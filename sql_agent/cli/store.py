@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if token is None and not arguments.no_token and arguments.host not in LOCAL_NAMES:
         raise ConfigError(
             f"other hosts could use the store at {arguments.host}, because it has no token",
-            hint="set the same STORE_TOKEN, in the environment or .env, here and for the runs, or add --no-token",
+            hint="set the same STORE_TOKEN (environment or .env) here and for the runs, or add --no-token",
         )
     bind(arguments.host, arguments.port).close()  # a port in use is reported before the slow import
     with slow_imports():

@@ -40,7 +40,7 @@ async def test_a_query_is_reported_before_its_rows_and_these_before_the_answer(m
     assert [(s.query, s.row, s.column) for s in answered.sources] == [(1, 1, "form")]
 
 
-@pytest.mark.parametrize(("text", "why"), [("  ", "empty"), ("a" * 4001, "4,001 characters (use at most 4,000")])
+@pytest.mark.parametrize(("text", "why"), [("  ", "empty"), ("a" * 4001, "4,001 characters (4,000 are allowed")])
 async def test_an_empty_or_too_long_question_is_refused_in_a_line(model: ChatModel, text: str, why: str) -> None:
     (failed,) = await events_of(text, model)
     assert isinstance(failed, Failed) and why in failed.message and len(failed.message) < 400

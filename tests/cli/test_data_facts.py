@@ -90,9 +90,7 @@ def test_an_interrupted_command_goes_on_where_it_was(teacher: Server, tmp_path: 
     assert answers(out) == {f"p-{number}": "Drug 3" for number in range(20)}
 
 
-@pytest.mark.parametrize(
-    ("out", "said"), [("q.jsonl", "is the file that is read"), ("q.jsonl/o.jsonl", "cannot write")]
-)
+@pytest.mark.parametrize(("out", "said"), [("q.jsonl", "is the input file"), ("q.jsonl/o.jsonl", "cannot write")])
 def test_what_cannot_be_written_is_said_before_anything_is_paid_for(
     out: str, said: str, teacher: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

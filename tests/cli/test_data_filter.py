@@ -96,7 +96,7 @@ def test_a_question_that_the_model_refuses_is_left_out_and_named(
     out = source.with_name("kept.jsonl")
     assert run(source, "--out", out) == 0
     assert [question.id for question in load_questions(out)] == ["q1", "q5"]
-    assert "1 are left out, because the teacher failed" in capsys.readouterr().out
+    assert "1 questions are left out because the teacher failed" in capsys.readouterr().out
 
 
 def test_wrong_places_and_files_are_refused_before_anything_is_asked(

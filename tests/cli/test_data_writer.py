@@ -177,7 +177,7 @@ def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_k
     assert {q.id: texts[q.id] for q in (drug, shown, other)} == {q.id: q.question for q in (drug, shown, other)}
     assert sum(text.startswith(PREFIX["en"]) for text in texts.values()) == len(texts) - 3
     printed = " ".join(capsys.readouterr().out.split())
-    assert "3 are not, because of:" in printed
+    assert "3 are unused: " in printed
     assert f"3 of {len(case.all)} questions keep their wording" in printed
     assert all(f"{reason} 1" in printed for reason in ("name", "answer shown", "answered otherwise"))
     cheap = [p for p in case.teacher.prompts if question_in(p) in {words(drug), words(shown)}]
@@ -288,7 +288,7 @@ def test_a_question_that_the_teacher_refuses_is_counted_and_asked_again_by_the_n
     assert case.rewrite() == 0
     assert case.texts()[refused.id] == refused.question
     printed = " ".join(capsys.readouterr().out.split())
-    assert "1 keep their wording, because the teacher failed" in printed
+    assert "1 questions keep their wording because the teacher failed" in printed
     assert f"{refused.id}: the judge m refused" in printed
     before = len(case.teacher.prompts)
     case.teacher.server.plays = plays
