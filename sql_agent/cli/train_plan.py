@@ -72,7 +72,7 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
     if not arguments.resume:  # a resumed run loads the model of its own folder
         check_model(settings.model)  # last, because it may ask the hub
         if settings.backend == "verl":  # shown now, because verl loads the model for minutes
-            head.append(f"Tool calls in the form {tool_format_of(settings.model, settings.agent)}")
+            head.append(f"Tool-call format: {tool_format_of(settings.model, settings.agent)}")
     if settings.backend == "verl":
         head.append(plan_memory(settings).summary)
     if not arguments.dev:

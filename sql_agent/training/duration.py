@@ -53,7 +53,7 @@ class Duration:
 
 
 def estimate(settings: Settings, parameters: int) -> Duration:
-    """Estimate the duration of a run with `settings` and a model with so many `parameters`.
+    """Estimate the duration of a run with `settings`; the model has `parameters` parameters.
 
     The seconds of the nearest measured run are scaled: sampling, which waits for memory and for the tool, by the square
     root of the parameters, the update by the parameters, and both by the number of rollouts.
@@ -79,7 +79,7 @@ def estimate(settings: Settings, parameters: int) -> Duration:
 
 
 def _nearest(settings: Settings, parameters: int) -> Measured:
-    """Return the backend's measured run with the nearest number of parameters, if possible of the same workflow."""
+    """Return the backend's measured run nearest in parameters; runs with the same workflow are preferred."""
     of_backend = [run for run in _MEASURED if run.backend == settings.backend]
     alike = [run for run in of_backend if run.workflow == settings.agent.workflow] or of_backend
     return min(alike, key=lambda run: abs(math.log(run.parameters / parameters)))

@@ -182,8 +182,8 @@ class StepMonitor:
         if judge_failures > self._accepted_losses(self._settings.judge.max_failed_share, expected):
             return TrainingError(
                 f"{where}: the judge failed on {judge_failures} of {expected} rollouts: {drop_reasons(finished)}",
-                hint="repair the judge, then start the run again; the accepted share is "
-                f"judge.max_failed_share={self._settings.judge.max_failed_share:g}",
+                hint="repair the judge, then start the run again, or accept more failures with judge.max_failed_share "
+                f"above {self._settings.judge.max_failed_share:g}",
             )
         if lost <= self._accepted_losses(self._settings.runner.max_failed_share, expected) and not nothing_kept:
             return None

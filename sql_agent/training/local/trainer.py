@@ -104,7 +104,7 @@ class PolicyTrainer:
 
     @contextmanager
     def untrained(self) -> Iterator[None]:
-        """Serve the model as it was before supervised fine-tuning inside the context."""
+        """Inside the context, serve the model as it was before supervised fine-tuning."""
         with self._service.serving(_load(self._settings.model, self._settings)):
             yield
 
@@ -135,7 +135,7 @@ class PolicyTrainer:
 
 
 def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> PolicyService:
-    """Serve `settings.model` as it is; without a model, serve the embedded one after `sft.steps` of fine-tuning."""
+    """Serve `settings.model` as it is, or without a model the embedded one after `sft.steps` steps of fine-tuning."""
     bf16 = prepare_torch()
     if settings.model or not settings.sft.steps:
         with ui.status(f"Loading {settings.model or 'the model'}"):

@@ -41,19 +41,6 @@ class Packing:
     places: torch.Tensor
     segments: tuple[Segment, ...]
 
-    @property
-    def keys(self) -> torch.Tensor:
-        """The indices in the packed row of the keys that each segment attends to, segment after segment (int64)."""
-        return torch.tensor([place for s in self.segments for place in (*s.prefix, *range(s.start, s.end))])
-
-    @property
-    def query_lengths(self) -> list[int]:
-        return [s.end - s.start for s in self.segments]
-
-    @property
-    def key_lengths(self) -> list[int]:
-        return [len(s.prefix) + s.end - s.start for s in self.segments]
-
 
 def pack(sequences: Sequence[Sequence[int]]) -> Packing:
     """Return the packing of the token ids `sequences`.
@@ -198,7 +185,10 @@ def _by_segment(
 
 def share_prefixes(position_ids: torch.Tensor, packing: Packing) -> None:
     """Tell `packed_attention` the shared prefixes of a row, by an attribute of `position_ids` (1, packed tokens)."""
-    position_ids._bounds = _bounds(packing.query_lengths, packing.key_lengths, position_ids, packing.keys)
+    keys = [(*s.prefix, *range(s.start, s.end)) for s in packing.segments]  # the indices that each segment attends to
+    query_lengths = [s.end - s.start for s in packing.segments]
+    all_keys = torch.tensor([place for of_segment in keys for place in of_segment])
+    position_ids._bounds = _bounds(query_lengths, list(map(len, keys)), position_ids, all_keys)
 
 
 def _bounds_of(position_ids: torch.Tensor) -> _Bounds:

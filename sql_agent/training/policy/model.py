@@ -122,7 +122,7 @@ def _convert_embedded(folder: Path) -> None:
 
 
 def build_once(folder: Path, build: Callable[[], None]) -> None:
-    """Call `build` to write the model folder `folder`, unless it exists; if several processes call, one builds."""
+    """Call `build` to write the model folder `folder`, unless the folder exists; a lock lets only one process build."""
     if (folder / "config.json").exists():  # without a lock, because the cache may be read-only
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def build_once(folder: Path, build: Callable[[], None]) -> None:
 
 
 def add_adapters(model: Any, rank: int) -> Any:
-    """Freeze `model`, add LoRA adapters to all linear layers but the output layer, and return peft's wrapper.
+    """Freeze `model`, add LoRA adapters to all linear layers except the output layer, and return peft's wrapper.
 
     `model` computes with the adapters from now on. Untrained adapters do not change its output.
     """

@@ -201,7 +201,7 @@ def _token_ids(prompt_ids: tuple[int, ...], turn: Generation) -> dict[str, Any]:
 
 
 async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: Request) -> Generation | None:
-    """Return the sampled turn; if the client disconnects before, stop the sampling and return None."""
+    """Return the sampled turn; if the client disconnects first, stop the sampling and return None."""
     task = asyncio.create_task(generating)
     try:
         while not task.done():
@@ -245,7 +245,7 @@ class ServerThread:
         return cls(api_key=new_token())
 
     def start(self, app: ASGIApp) -> None:
-        """Serve `app`, and return when requests are accepted. Raises TrainingError if none are within 30 s."""
+        """Serve `app`; return when the server has started. Raises TrainingError if it does not start within 30 s."""
         server = uvicorn_server(app, self.api_key or None)
         thread = threading.Thread(target=lambda: server.run(sockets=[self._socket]), daemon=True, name="policy-server")
         self._running = server, thread

@@ -54,7 +54,7 @@ def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
             return given.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ModelError(
-                f"cannot read agent.chat_template={given}: {error}", hint="name a file with a Jinja template"
+                f"cannot read agent.chat_template={given}: {error}", hint="set it to a file with a Jinja template"
             ) from None
     own = tokenizer.chat_template
     if isinstance(own, dict):  # several templates by name

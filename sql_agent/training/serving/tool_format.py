@@ -37,8 +37,6 @@ _START = f"import sys; sys.modules['torch'] = None; from {__name__} import main;
 
 
 class Call(NamedTuple):
-    """A tool call."""
-
     name: str
     arguments: dict[str, Any]
 

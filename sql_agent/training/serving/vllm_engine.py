@@ -76,7 +76,7 @@ class VllmEngine:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ModelError(
                 f"vLLM cannot serve {model!r}: {reason}",
-                hint="give a Hugging Face folder or id, or serve it on the CPU with backend=local",
+                hint="give --model another Hugging Face folder or id, or set backend=local to serve on the CPU",
             ) from error
         self.max_context: int = self._llm.model_config.max_model_len
 

@@ -52,7 +52,7 @@ def own_options(settings: Settings) -> OwnOptions:
 
 
 def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
-    """Convert `settings` into nested options of verl. The user's `verl.config` is merged over them in `verl_main.py`.
+    """Convert `settings` into nested options of verl; `verl_main.py` later merges the user's `verl.config` over them.
 
     `run` is the run's folder, and `rollout_server` the URL at which verl requests rollouts. The path of the policy is
     `settings.model`; after supervised fine-tuning, `verl_main.py` replaces it with the path of the fine-tuned model.
@@ -95,7 +95,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 "ppo_mini_batch_size": train.questions_per_step // train.minibatches,
                 "ppo_max_token_len_per_gpu": memory.tokens,
                 "data_loader_seed": settings.seed,
-                # With LoRA these weights are frozen, and frozen weights need no more precision than the forward pass.
+                # With LoRA the model's weights are frozen, so they need no more precision than the forward pass.
                 "fsdp_config": {"model_dtype": "bfloat16" if verl.lora_rank else "fp32"},
             },
             "rollout": _rollout(settings, memory.vllm / memory.card.total),
@@ -127,7 +127,7 @@ def check(settings: Settings) -> None:
         )
     if verl.nnodes > 1 and verl.host == "127.0.0.1":
         raise ConfigError(
-            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1, which verl.host gives as the address",
+            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1, the value of verl.host",
             hint="set verl.host to this host's address in the cluster",
         )
     if verl.trainer_mode == "separate_async" and verl.n_gpus < 2:

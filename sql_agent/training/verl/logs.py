@@ -36,7 +36,7 @@ class EngineMonitor:
         self._since = 0.0
 
     def failure(self) -> str | None:
-        """Return vLLM's error message once 10 s have passed since it was found; until then, and without one, None."""
+        """Return vLLM's error message if it was found more than 10 s ago, else None."""
         if self._cause is None and (cause := self._logged()):
             self._cause, self._since = cause, time.monotonic()
         return self._cause if time.monotonic() - self._since > _GRACE_S else None
@@ -67,7 +67,7 @@ def last_line(log: Path) -> str:
 
 
 def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
-    """Return verl's finite metrics `values` of a step, and the same metrics under the names of `update_metrics`."""
+    """Return verl's finite metrics `values` of a step, and those of `update_metrics` that are computed from them."""
     known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
     update_s = sum(known.get(f"timing_s/{stage}", 0.0) for stage in _UPDATE_STAGES)
     figures = {"grad_norm": known["actor/grad_norm"]} if "actor/grad_norm" in known else {}

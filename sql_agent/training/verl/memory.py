@@ -161,7 +161,7 @@ def _fixed_parts(shape: Shape, load: Load) -> dict[str, Parts]:
 
 
 def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> float:
-    """Return vLLM's bytes: what the `others` leave free, at most _VLLM_SHARE, at least what four rollouts need."""
+    """Return vLLM's bytes: what `others` leave free, but at most _VLLM_SHARE and at least what four rollouts need."""
     if load.vllm is not None:
         return load.vllm
     weights = 2 * shape.parameters / load.tensor_parallel
@@ -245,7 +245,7 @@ def refuse(settings: Settings, plan: MemoryPlan) -> None:
 
 
 def smaller_micro_batches(settings: Settings, options: Mapping[str, Any], card: Card) -> dict[str, Any]:
-    """Return settings by name that halve the tokens of a micro-batch in `options`, and turn checkpointing on.
+    """Return settings, by name, that halve the tokens of a micro-batch in `options` and turn checkpointing on.
 
     `options` are those of `verl_options`. The free memory of `card` is set too, because the processes that ran out of
     memory may still use it. Returns no settings if `settings` already set the tokens, for example after an earlier

@@ -83,7 +83,7 @@ def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: i
 
 
 def _only_the_advantage_trains(config: Any) -> bool:
-    """Return whether a group with equal rewards has no gradient: its advantages are 0, and the loss has no KL term.
+    """Return whether equal rewards in a group give no gradient, because neither KL nor distillation is in the loss.
 
     The entropy term of the loss is ignored, because only groups whose rewards differ need diverse answers.
     """

@@ -248,7 +248,7 @@ def test_a_packing_keeps_each_sequence_and_each_next_token(sequences: list[list[
     assert [tokens[kept[place]] for place in places] == tokens
     assert [following[kept[place]] for place in places] == following
     assert len(kept) <= len(tokens)
-    assert sum(packing.query_lengths) == len(kept)
+    assert sum(s.end - s.start for s in packing.segments) == len(kept)
 
 
 def test_a_prompt_that_all_sequences_share_stands_once_in_a_packed_row() -> None:
