@@ -10,7 +10,7 @@
     │   ├── JudgeRefusedError                  the judging model, or a content filter, declined to grade
     │   └── JudgeCutOffError                   the judging model's reply exceeded its token limit
     └── TrainingError          (RuntimeError)  a run cannot start or go on
-        ├── PreflightError                     one call through proxy and store returned no triplet
+        ├── PreflightError                     a check before training failed
         ├── GpuMemoryError                     an update on the GPU ran out of memory
         ├── NoTripletsError                    a step ended without any training data
         └── ResumeError                        the run to resume has other settings or no saved state

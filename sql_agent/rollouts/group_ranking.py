@@ -1,4 +1,4 @@
-"""Rank the rollouts of a group with one call of the judge, once all rollouts of the group have ended."""
+"""Let the judge rank the rollouts of a group, once all rollouts of the group have ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
 
 @dataclass
 class _Group:
-    """The number of members that have not left a group, and {rollout id: rollout} of those that wait for a ranking."""
+    """The number of members in a group, and the rollouts (by id) that wait for the next ranking."""
 
     members: int
     waiting: dict[str, tuple[FinishedRollout, asyncio.Future[FinishedRollout]]] = field(default_factory=dict)

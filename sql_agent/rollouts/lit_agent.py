@@ -35,7 +35,7 @@ _ROLLOUT = re.compile(r".*/rollout/([^/]+)/attempt/")  # the rollout id in a pat
 
 @dataclass(frozen=True)
 class _RunContext:
-    """What all rollouts of a run share in a runner process."""
+    """The objects that all rollouts of a run share in a runner process."""
 
     settings: Settings
     task: Task

@@ -161,7 +161,7 @@ class Recovery:
             self._fail(
                 TrainingError(
                     f"{ended.name} {ended.how} and cannot be replaced",
-                    hint="see the lines above and proxy*.log in its folder, repair the cause, then start it again",
+                    hint="repair the cause (see the lines above and proxy*.log in the run's folder), then start again",
                 )
             )
             return
@@ -172,7 +172,7 @@ class Recovery:
         task.add_done_callback(self._tasks.discard)
 
     async def watch_runners(self) -> None:
-        """Fail the rollouts of each runner whose heartbeats stop; never returns."""
+        """Fail the rollouts of each runner whose heartbeats stop; runs until cancelled."""
         runners, polls, waits = SilentRunners(self._store), 0, False
         while True:
             with suppress(*STORE_ERRORS):  # the scheduler reports a lost store
@@ -183,7 +183,7 @@ class Recovery:
                 polls += 1
                 if waits != (polls >= _FIRST_POLLS and not runners.alive):
                     waits = not waits
-                    self._say("No runner uses the store; the run waits for one." if waits else "A runner is there.")
+                    self._say("No runner uses the store; the run waits." if waits else "A runner uses the store.")
             await asyncio.sleep(BEAT_S)
 
     async def _recover(self, ended: Ended, routes: Collection[str]) -> None:

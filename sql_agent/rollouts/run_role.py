@@ -25,7 +25,7 @@ _TIMEOUT_S = 5.0
 _PAUSE_S = 0.5  # between two health checks
 _WATCH_TIMEOUT_S = 1.5
 _SILENT_S = 3.5  # without an answer before an outage is reported, because a store may be busy or restart
-_START = "start one in another terminal: agl store --host 127.0.0.1 --port 4747"
+_START = "start a store in another terminal: agl store --host 127.0.0.1 --port 4747"
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 _ROLES = ("algorithm", "runner", "both")
@@ -48,7 +48,7 @@ def store_token() -> str | None:
     token = secret.get_secret_value() if secret else None
     if token is not None and not (token.isascii() and token.isprintable()):
         raise ConfigError(
-            "STORE_TOKEN has a line break or another character that is not allowed in an HTTP header",
+            "STORE_TOKEN has a character that is not allowed in an HTTP header, such as a line break",
             hint="use letters, digits and ASCII punctuation, in the environment or .env",
         )
     return token
@@ -70,7 +70,7 @@ class RunRole:
         environment = AglSettings()
         role = (environment.role or "").strip() or "both"
         if role not in _ROLES:
-            raise ConfigError(f"AGL_CURRENT_ROLE={role} is not a role", hint=f"set it to one of {', '.join(_ROLES)}")
+            raise ConfigError(f"AGL_CURRENT_ROLE={role} is not a role", hint=f"set it to {' or '.join(_ROLES)}")
         given = (environment.managed_store or "").strip().lower()
         if given and given not in _TRUE | _FALSE:
             raise ConfigError(
@@ -93,7 +93,7 @@ class RunRole:
 
 
 def check_store(store: StoreAddress) -> None:
-    """Raise ConfigError unless a store answers at the address and accepts the token."""
+    """Raise ConfigError unless a store answers at the URL and accepts the token."""
     if not store.url.startswith(("http://", "https://")):
         raise ConfigError(f"{store.url!r} is not an http address", hint="example: http://127.0.0.1:4747")
     try:

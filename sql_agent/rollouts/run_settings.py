@@ -72,7 +72,7 @@ def text_of(resources: Mapping[str, Any]) -> str:
 
 
 def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
-    """Return the run's settings from their JSON `text`, and the same settings merged with those of this host, `own`.
+    """Return the run's settings from their JSON `text`, and their merge with `own`, the settings of this host.
 
     Raises ConfigError if `own` has another value of a setting that changes rollouts, or if the run's task is code and
     `own` does not name the same task.
@@ -82,7 +82,7 @@ def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
     theirs = flatten(sent.settings)
     given = flatten(own.model_dump(mode="json", exclude_unset=True))
     differing = [
-        f"{key}={value!r}, there {theirs.get(key)!r}"
+        f"{key}={value!r}, in the run {theirs.get(key)!r}"
         for key, value in sorted(given.items())
         if key.partition(".")[0] in _SECTIONS and key not in _HOST_KEYS and theirs.get(key) != value
     ]
@@ -118,13 +118,13 @@ def check_same(sent: SentSettings, here: Settings) -> None:
     judge = task.judge(here).identity
     if judge != sent.judge:
         raise ConfigError(
-            f"this runner's judge differs from that of the run {sent.run}: {judge}, there {sent.judge}",
+            f"this runner has the judge {judge}, and the run {sent.run} has the judge {sent.judge}",
             hint="give this host the same TEACHER_ variables and judge.rubric",
         )
     database = database_digest(task, here)
     if sent.database and database and database != sent.database:
         raise ConfigError(
-            f"{task.database_source(here)} differs from the database of the run {sent.run}: its SHA-256 is "
-            f"{database[:12]}…, there {sent.database[:12]}…",
-            hint="copy the file from the algorithm's host, and name it with database.path",
+            f"{task.database_source(here)} differs from the database of the run {sent.run}: SHA-256 {database[:12]}…, "
+            f"in the run {sent.database[:12]}…",
+            hint="copy the database from the algorithm's host, and name the copy with database.path",
         )

@@ -101,7 +101,9 @@ class ConcurrentRunner:
             # Not a warning, because the store may stop before the runners.
             logger.info("the store gave no rollouts: %r", error)
             if isinstance(error, ValueError) or is_refusal(error):
-                self._refusal.begin(f"gives a runner no rollouts: {type(error).__name__}: {error}; it is asked again")
+                self._refusal.begin(
+                    f"gives a runner no rollouts: {type(error).__name__}: {error}; the runner asks again"
+                )
             return []
         self._refusal.end()
         self._in_hand.update(rollout.rollout_id for rollout in taken)

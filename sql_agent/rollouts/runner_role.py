@@ -153,8 +153,8 @@ async def _check_proxy(route: Any) -> None:
         local = urlsplit(address).hostname in {"127.0.0.1", "localhost", "::1"}
         raise ConfigError(
             f"the algorithm's LLM proxy at {address} does not answer from here: {type(error).__name__}",
-            hint="that address is only for the algorithm's own host: start the algorithm with the address of the store "
-            "in your network, --external-store-address http://ADDRESS:PORT"
+            hint="other hosts cannot reach that address: start the algorithm with the store's address in your network, "
+            "--external-store-address http://ADDRESS:PORT"
             if local
-            else "let its firewall admit this host",
+            else "let the firewall of the algorithm's host admit this host",
         ) from error

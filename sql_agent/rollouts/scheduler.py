@@ -1,4 +1,4 @@
-"""Run rollouts through the store, many at a time: enqueue, wait for the end, read the result, run lost ones again."""
+"""Run rollouts through the store: enqueue them, wait for their ends, read their spans, run lost rollouts again."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RolloutScheduler:
 
     @property
     def waiting(self) -> dict[str, float]:
-        """Return {rollout id: seconds since it was first seen running} for all unfinished rollouts."""
+        """{rollout id: seconds since it was first seen running} for all unfinished rollouts."""
         now = time.monotonic()
         return {rollout_id: now - self._running.get(rollout_id, now) for rollout_id in self._waiting}
 
@@ -110,11 +110,11 @@ class RolloutScheduler:
         return finished
 
     def route_died(self, resources: Collection[str], reason: str) -> None:
-        """Drop the lost rollouts of the proxy with the ids `resources`, which died, with `reason`."""
+        """Record that the proxy with the ids `resources` died; its lost rollouts are dropped for `reason`."""
         self._deaths |= dict.fromkeys(resources, (time.monotonic(), reason))
 
     async def watch(self) -> None:
-        """Find ended rollouts, by the store's callback or by polling, and wake their `run` calls; never returns.
+        """Find ended rollouts, by the store's callback or by polling, and wake their `run` calls, until cancelled.
 
         Raises StoreLostError, also in every waiting `run`, when the store is lost.
         """

@@ -56,7 +56,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 self._ended.append(rollout.rollout_id)
                 if self.on_end is not None:
                     self.on_end(rollout)
-        # At half of the bytes at which agent-lightning deletes the spans of the oldest rollouts, even of running ones.
+        # At half of the bytes at which agent-lightning deletes spans of the oldest rollouts, even of running rollouts.
         while len(self._ended) > (_KEPT if self._total_span_bytes < _MOST_SPAN_BYTES // 2 else _KEPT // 4):
             await self._delete(self._ended.popleft())
 
@@ -133,7 +133,7 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
 
 
 def is_refusal(error: Exception) -> TypeGuard[aiohttp.ClientResponseError]:
-    """Return whether `error` is an HTTP error of the store itself, which would refuse a repeated request too."""
+    """Return whether `error` means that the store refused a request, and would refuse the same request again."""
     return isinstance(error, aiohttp.ClientResponseError) and error.status >= 400 and error.status not in _DOWN
 
 

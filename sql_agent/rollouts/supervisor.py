@@ -41,7 +41,7 @@ class Ended:
 
     @property
     def finished(self) -> bool:
-        """Return whether the job returned, so that the child needs no replacement."""
+        """Whether the job returned, so that the child needs no replacement."""
         return self.how == "ended"
 
 

@@ -36,7 +36,6 @@ class TokenSequence:
 
     @property
     def sampled(self) -> int:
-        """The number of sampled tokens."""
         return sum(self.response_mask)
 
 

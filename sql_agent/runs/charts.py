@@ -121,7 +121,7 @@ def charts(
 
 
 def of_grpo(validations: Sequence[MetricsLine]) -> list[MetricsLine]:
-    """Return `validations` without those from before supervised fine-tuning."""
+    """Return `validations` without the validation before supervised fine-tuning."""
     return [line for line in validations if line["step"] != UNTRAINED]
 
 

@@ -67,7 +67,7 @@ def last_checkpoint(run: Path) -> Path:
             f"the checkpoints of {run} are from the backend verl and not Hugging Face folders",
             hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
         )
-    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save: start it again")
+    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save: start the run again")
 
 
 def digests(checkpoint: Path) -> dict[str, str]:

@@ -51,13 +51,13 @@ def settings_to_resume(sources: Sequence[Source]) -> Settings:
     if saved_step is None:
         raise ResumeError(
             f"{folder} has no checkpoint, because the run ended before its first save",
-            hint="run the same command without --resume: a new run can have the same name",
+            hint="run the same command without --resume; the new run can have the same name",
         )
     sessions, steps = read_sessions(folder), settings.train.steps
     if sessions and sessions[-1].end == "finished" and saved_step >= steps:
         raise ResumeError(
             f"{folder} is finished: all its {steps} steps are trained and validated",
-            hint=f"to train on, add train.steps=MORE; to ask its model: sql-agent ask --run {folder}",
+            hint=f"to train more steps, add train.steps=NUMBER; to ask the model: sql-agent ask --run {folder}",
         )
     return settings
 

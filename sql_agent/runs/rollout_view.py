@@ -117,7 +117,7 @@ def _why_not_full(reward: RewardParts) -> str:
 
 
 def show_span(span: Any, ui: Ui) -> None:
-    """Print a span of agent-lightning with its attributes, long ones cut."""
+    """Print a span of agent-lightning with its attributes; long attributes are cut."""
     seconds = (span.end_time or 0.0) - (span.start_time or 0.0)
     ui.say(f"span {span.sequence_id}: {span.name}, {seconds:.2f} s")
     for name, value in (span.attributes or {}).items():

@@ -117,7 +117,7 @@ class GrowingLines:
     def damaged(self, problem: str) -> DataError:
         """Return the error for the line that was yielded last, with a command that removes the line as the hint."""
         number = self._read + 1
-        hint = f"remove that line, for example by sed -i '{number}d' {self._path}"
+        hint = f"remove that line, for example with sed -i '{number}d' {self._path}"
         return DataError(f"{self._path} is damaged: line {number}: {problem}", hint=hint)
 
     @property
@@ -157,7 +157,7 @@ def largest_gain(run: Path) -> LargestGain:
     if first_step == last_step or not both:
         raise DataError(
             f"{path} has no two validations that graded the same question",
-            hint="let the run finish, or give a question of your own",
+            hint="let the run finish, or ask a question of your own",
         )
     best = max(both, key=lambda key: (last[key] - first[key], last[key]))
     return LargestGain(questions[best], first[best], last[best], first_step, last_step, len(both))
@@ -207,7 +207,7 @@ def read_sessions(folder: Path) -> tuple[RunSession, ...]:
         return _RunInfo.model_validate(values).sessions
     except ValidationError as error:
         raise DataError(
-            f"{path} is damaged, or of another version of this program: {first_problem(error)}", hint=hint
+            f"{path} is damaged, or another version of this program wrote it: {first_problem(error)}", hint=hint
         ) from None
 
 

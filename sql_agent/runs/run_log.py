@@ -76,7 +76,7 @@ class RunLog:
         except Timeout:
             raise ConfigError(
                 f"another process is training the run {self.folder}",
-                hint="wait until it has ended, or choose another run_name",
+                hint="wait until that process has ended, or choose another run_name",
             ) from None
 
     def prompt(self, system: str, tool: Mapping[str, Any]) -> None:
@@ -161,7 +161,7 @@ def _write_config(folder: Path, settings: Settings) -> None:
 def _rename_unsaved(folder: Path) -> str:
     if last_saved_step(folder) is not None:
         raise ConfigError(
-            f"{folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
+            f"{folder} already holds a run", hint="choose another run_name, or continue the run with --resume"
         )
     renamed = folder.replace(timestamped_folder(folder.parent, f"{folder.name}-unsaved-"))
     return f"A run of this name ended before its first save; its files are now in {renamed}"

@@ -38,7 +38,7 @@ def named_disk_errors(then: Callable[[], str] = lambda: "run the command again")
             raise
         raise TrainingError(
             f"could not use {error.filename}: {error.strerror}",
-            hint="name another path, or let this user read and write it",
+            hint="name another path, or let this user read and write that path",
         ) from error
 
 

@@ -131,7 +131,7 @@ class AccessCheck:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host, origin = headers.get(b"host", ""), headers.get(b"origin")
         if self._hosts is not None and host.rpartition(":")[0] not in self._hosts:
-            return HTTPStatus.FORBIDDEN, "this host name is not one of this server; use 127.0.0.1 or localhost"
+            return HTTPStatus.FORBIDDEN, "this server has another host name; use 127.0.0.1 or localhost"
         if origin is not None and urlsplit(origin).netloc != host:
             return HTTPStatus.FORBIDDEN, "requests from other websites are refused"
         if self._token is None or scope["path"] in self._open_paths:
@@ -145,7 +145,7 @@ class AccessCheck:
 def web_app(routes: Sequence[Route], *, token: str | None, host: str) -> ASGIApp:
     """Return an app that serves `routes` at the address `host` and requires the bearer `token`, unless None.
 
-    The path `/` requires no token, because a browser cannot send one when it opens a page; so the page must contain no
+    The path `/` requires no token, because a browser that opens a page sends no token; so the page must contain no
     data. With a local `host`, the Host header must be a local name (see `AccessCheck`).
     """
     hosts = LOCAL_NAMES if host in LOCAL_NAMES else None

@@ -222,7 +222,7 @@ async def test_a_runner_waits_for_a_store_that_is_gone_and_leaves_when_its_run_h
                 await client.close()
                 assert await asyncio.to_thread(runner.wait, 60) == 0
     assert log.read_text().splitlines()[-1] == "The run night was interrupted; this runner leaves"
-    assert "agent.max_turns=7, there 4" in refusing_log.read_text()
+    assert "agent.max_turns=7, in the run 4" in refusing_log.read_text()
     assert_nothing_left(family, ports)
 
 

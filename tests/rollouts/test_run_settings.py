@@ -50,7 +50,7 @@ def test_a_runner_that_was_given_other_settings_names_the_keys_that_differ(their
     own = load_settings(["agent.max_tokens=64", "lang=zh", "database.max_rows=20"])
     with pytest.raises(ConfigError) as caught:
         settings_here(sent(theirs), own)
-    assert "agent.max_tokens=64, there 17; lang='zh', there 'en'" in caught.value.message
+    assert "agent.max_tokens=64, in the run 17; lang='zh', in the run 'en'" in caught.value.message
     assert "max_rows" not in caught.value.message, "it is the same there"
 
 
@@ -82,7 +82,7 @@ def test_another_database_or_another_judge_of_this_host_is_named(theirs: Setting
     taken, here = settings_here(sent(theirs), load_settings([f"database.path={tmp_path / 'other.db'}"]))
     with pytest.raises(ConfigError, match=r"other\.db differs from the database"):
         check_same(taken, here)
-    with pytest.raises(ConfigError, match="judge differs from that of the run"):
+    with pytest.raises(ConfigError, match="this runner has the judge facts"):
         check_same(taken.model_copy(update={"judge": "facts/0"}), here)
 
 

@@ -101,13 +101,13 @@ async def test_an_algorithm_without_a_runner_says_that_it_waits_for_one_and_when
                     await store.update_worker("host-1")
                 await asyncio.sleep(0.01)
 
-    await until("No runner uses the store; the run waits for one.", beats=False)
-    await until("A runner is there.", beats=True)
-    await until("No runner uses the store; the run waits for one.", beats=False)
+    await until("No runner uses the store; the run waits.", beats=False)
+    await until("A runner uses the store.", beats=True)
+    await until("No runner uses the store; the run waits.", beats=False)
     watching.cancel()
     assert said == [
-        "No runner uses the store; the run waits for one.",
-        "A runner is there.",
+        "No runner uses the store; the run waits.",
+        "A runner uses the store.",
         "Runner host-1 gave no sign of life; no rollout was lost.",
-        "No runner uses the store; the run waits for one.",
+        "No runner uses the store; the run waits.",
     ]
