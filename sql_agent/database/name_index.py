@@ -175,7 +175,7 @@ class NameIndex:
             if named := self._begun(end) or (self._abbreviated(end) if size > 2 else []):
                 return named
             named = self._begun(beginning) or (self._abbreviated(beginning) if size > 2 else [])
-            if longer := [name for name in named if len(name) > len(key) and _shares_most(key, name)]:
+            if longer := [n for n in named if len(n) > len(key) and 2 * LCSseq.similarity(key, n) > len(key)]:
                 return longer
         return []
 
@@ -289,10 +289,6 @@ def _chinese_parts(key: str) -> Iterator[str]:
     """Yield the substrings of `key` with at least three characters, the longest first, without `key` itself."""
     for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
         yield from (key[start : start + size] for start in range(len(key) - size + 1))
-
-
-def _shares_most(key: str, name: str) -> bool:
-    return 2 * LCSseq.similarity(key, name) > len(key)
 
 
 def _may_be_misspelt(part: str, key: str) -> bool:

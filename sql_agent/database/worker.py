@@ -174,7 +174,8 @@ class _Session:
         while _peak_kib() <= most_kib:
             request = json.loads(pipe.recv_bytes())
             if "text" in request:
-                reply: dict[str, object] = {"values": self._named_in(request["text"])}
+                found = self._values.named_in(request["text"])
+                reply: dict[str, object] = {"values": [value.model_dump() for value in found]}
             else:
                 reply = {"answer": self._answer(request).model_dump()}
             _send(pipe, {**reply, "last": _peak_kib() > most_kib})
@@ -189,9 +190,6 @@ class _Session:
         column = quoted(columns[0])
         sql = f"SELECT {column} FROM {quoted(table)} LIMIT 1"
         self._answer({"sql": sql, "changes": [], "due": time.monotonic() + _WARM_UP_S})
-
-    def _named_in(self, text: str) -> list[dict[str, Any]]:
-        return [value.model_dump() for value in self._values.named_in(text)]
 
     def _answer(self, request: dict[str, Any]) -> QueryAnswer:
         sql, changes = request["sql"], [Change(**change) for change in request["changes"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -167,7 +167,7 @@ class MysqlConnection:
         cursor = self._raw.cursor(SSCursor)
         cursor.execute(sql)
         self._check_origin(cursor)
-        result = fit((item[0] for item in cursor.description or ()), _rows(cursor), self._limits)
+        result = fit((item[0] for item in cursor.description or ()), iter(cursor.fetchone, None), self._limits)
         for _ in range(self._limits.max_rows + 2):  # read a small remainder to its end
             if cursor.fetchone() is None:
                 cursor.close()
@@ -209,11 +209,6 @@ class MysqlConnection:
             connection.close()
             raise from_server(error, "", self._schema) from error
         return connection
-
-
-def _rows(cursor: SSCursor) -> Iterator[tuple[object, ...]]:
-    while (row := cursor.fetchone()) is not None:
-        yield row
 
 
 def connect_to(address: ServerAddress, *, within_s: float | None = None) -> pymysql.Connection[Cursor]:
