@@ -125,7 +125,7 @@ async def ask(text: str, model: ChatModel) -> AsyncGenerator[Event]:
 
 
 async def run_statement(sql: str, model: ChatModel) -> QueryCall:
-    """Run a statement that a person wrote on the database of `model`, with the limits and hints of the agent's tool."""
+    """Run a person's statement on the database of `model`, with the limits and hints of the agent's tool."""
     from sql_agent.agent.tools import QueryTool  # noqa: PLC0415  slow to import
 
     with model.databases.of(None) as database:

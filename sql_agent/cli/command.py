@@ -26,7 +26,7 @@ NOT_ADVICE = "For research on retrieval, not medical advice."
 # A URL with a password is given as a variable, because every user of a machine can list process arguments.
 SERVER = "mysql+pymysql://USER@HOST/DATABASE, or env:NAME for the URL in that variable"
 DATABASE = f"SQLite file, {SERVER}"
-SETS = "settings."  # prefix of parsed arguments that are settings, before the dotted name
+SETS = "settings."  # in parsed arguments, the prefix of the dotted name of a setting
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _OVERRIDE = re.compile(r"[^\s=]+=")
 

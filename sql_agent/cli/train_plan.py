@@ -130,7 +130,7 @@ def with_judge(settings: Settings) -> tuple[Settings, str]:
 
 
 def chosen_backend(settings: Settings) -> str:
-    """Return the backend of `settings`; "auto" becomes verl for an NPU or with verl and a GPU, else local."""
+    """Return the backend of `settings`. "auto" is verl on an NPU, or with a GPU if verl is installed; else local."""
     if settings.backend != "auto":
         return settings.backend
     if trains_on_npu(settings):
