@@ -1,7 +1,8 @@
 """Find the values of a database that a question names, so that a statement copies them and does not guess.
 
-A value is a row's name, also misspelt or by another name, or an item of a text cell. A question in Chinese has no
-blanks between words, so every part of the question is looked up, and of overlapping parts the longest counts.
+A value is a row's name, also misspelt or by another name, or a word of text cells: an item of a cell, or an item
+without its first or last character. A question in Chinese has no blanks between words, so every part of the question
+is looked up, and of overlapping parts the longest counts. A word is shown with the columns in which LIKE finds it most.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
@@ -23,10 +25,12 @@ from sql_agent.schemas import Record
 
 MAX_VALUES = 5  # for one question
 _MAX_TEXT = 600  # characters of a question that are searched
-_MAX_COLUMNS = 3  # shown for one value
+_MAX_COLUMNS = 4  # shown for one value
+_MAX_OF_TABLE = 2  # of them, of one table
 _MAX_ROWS = 3  # shown for one name
 _MAX_ITEMS = 300_000  # kept in memory, with their columns
 _MAX_ITEM_CHARS = 40
+_MAX_CUT_CHARS = 8  # of an item that is also known without its first or last character
 _MIN_PART_CHARS = 3  # shortest beginning of a name
 _MIN_MIDDLE_CHARS = 4  # shortest other part of a name
 _FEW = 3  # a part from the middle of more names is too common
@@ -57,12 +61,14 @@ class NamedValue(Record):
 class _Span:
     """A part of the question and the values that the part names.
 
+    `word` is the part if it is a word of text cells, whose columns are looked up last, since that takes milliseconds.
     `is_name` is whether the part is the name of a row or the beginning of several names.
     """
 
     start: int
     end: int
     values: tuple[NamedValue, ...]
+    word: str = ""
     is_name: bool = False
 
 
@@ -84,6 +90,9 @@ class ValueIndex:
         self._columns = list(texts.columns)
         self._single: dict[int, frozenset[str]] = {}  # by column of single values, the items that are whole cells
         self._items = self._read_items(texts)
+        short = [item for item in self._items if 3 <= len(item) <= _MAX_CUT_CHARS and self._is_text(item)]
+        self._cut_items = {cut for item in short for cut in (item[:-1], item[1:])}
+        self._columns_with = lru_cache(maxsize=10_000)(texts.columns_with)
         self._with_pair: dict[str, list[int]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             if len(key) >= _MIN_MISSPELT_CHARS:
@@ -100,24 +109,28 @@ class ValueIndex:
         for span in sorted(spans, key=lambda span: (span.start - span.end, not span.is_name)):
             if all(span.end <= other.start or other.end <= span.start for other in taken):
                 taken.append(span)
-        first = {span.values: span for span in sorted(taken, key=lambda span: -span.start)}  # one of equal values
+        last_first = sorted(taken, key=lambda span: -span.start)
+        first = {(span.values, span.word): span for span in last_first}  # one of equal spans
         best = sorted(first.values(), key=lambda span: (not span.is_name, span.start - span.end))[:MAX_VALUES]
-        found = dict.fromkeys(value for span in sorted(best, key=lambda span: span.start) for value in span.values)
-        return list(found)[:MAX_VALUES]
+        ordered = sorted(best, key=lambda span: span.start)
+        values = (value for span in ordered for value in (*span.values, *self._with_word(span.word)))
+        return list(dict.fromkeys(values))[:MAX_VALUES]
 
     def _exact(self, text: str, start: int, end: int) -> _Span | None:
         """Return the values that text[start:end] names exactly, or None."""
         part = text[start:end]
         rows = self._rows(part)
         begun = self._begun(part) if not rows else ()
-        values = [*_whole(rows), *self._with_item(part)] or list(_beginning(part, begun))
-        return _Span(start, end, tuple(values), is_name=bool(rows) or len(begun) > 1) if values else None
+        word = part if self._is_word(part) else ""
+        values = _whole(rows) or ([] if word else list(_beginning(part, begun)))
+        is_name = bool(rows) or len(begun) > 1
+        return _Span(start, end, tuple(values), word, is_name) if values or word else None
 
     def _quoted(self, text: str) -> Iterator[_Span]:
         """Yield each part in quotation marks that cells contain, with the columns of the cells."""
         for match in _QUOTED.finditer(text):
-            if columns := self._texts.columns_with(match[1])[:_MAX_COLUMNS]:
-                value = NamedValue(columns=tuple(columns), operator="LIKE", value=f"%{match[1]}%")
+            if columns := _few(self._texts.columns_with(match[1])):
+                value = NamedValue(columns=columns, operator="LIKE", value=f"%{match[1]}%")
                 yield _Span(*match.span(1), (value,))
 
     def _rows(self, key: str) -> Sequence[Name]:
@@ -125,14 +138,24 @@ class ValueIndex:
         rows = self._names.rows(key)
         return [row for row in rows if comparable(row.text) == key] or rows
 
-    def _with_item(self, part: str) -> Iterator[NamedValue]:
-        """Yield the columns, except row names, with the item `part`; those of single values first."""
-        found = self._items.get(part, ()) if not _NUMBER.fullmatch(part) else ()
-        shown = [number for number in found if self._columns[number] not in self._name_columns][:_MAX_COLUMNS]
-        whole = [number for number in shown if part in self._single.get(number, ())]
-        for pattern, numbers in ((part, whole), (f"%{part}%", [number for number in shown if number not in whole])):
-            if columns := tuple(self._columns[number] for number in numbers):
-                yield NamedValue(columns=columns, operator="LIKE", value=pattern)
+    def _is_text(self, item: str) -> bool:
+        """Return whether a column that names no rows has the item."""
+        return any(self._columns[number] not in self._name_columns for number in self._items.get(item, ()))
+
+    def _is_word(self, part: str) -> bool:
+        """Return whether the part is an item of texts that name no rows, or such an item without an end."""
+        if _NUMBER.fullmatch(part):
+            return False
+        return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
+
+    def _with_word(self, word: str) -> Iterator[NamedValue]:
+        """Yield the columns, except row names, in which a word occurs most, those of single values apart."""
+        found = self._columns_with(word) if word else []
+        shown = _few([column for column in found if column not in self._name_columns])
+        single = {self._columns[number] for number in self._items.get(word, ()) if word in self._single.get(number, ())}
+        for pattern, whole in ((word, True), (f"%{word}%", False)):
+            if having := tuple(column for column in shown if (column in single) is whole):
+                yield NamedValue(columns=having, operator="LIKE", value=pattern)
 
     def _begun(self, part: str) -> Sequence[Name]:
         """Return the rows whose name begins with `part`, else the rows whose name contains `part` if they are few."""
@@ -187,6 +210,13 @@ class ValueIndex:
         kept: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for equal tuples
         ordered = ((item, tuple(sorted(of, key=lambda number: -of[number]))) for item, of in counts.items())
         return {item: kept.setdefault(columns, columns) for item, columns in ordered}
+
+
+def _few(columns: Sequence[_Column]) -> tuple[_Column, ...]:
+    """Return the first columns, and of each table no more than its first ones."""
+    place_in_table = [[other[0] for other in columns[:place]].count(table) for place, (table, _) in enumerate(columns)]
+    few = [column for column, place in zip(columns, place_in_table, strict=True) if place < _MAX_OF_TABLE]
+    return tuple(few[:_MAX_COLUMNS])
 
 
 def _whole(rows: Sequence[Name]) -> list[NamedValue]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +31,13 @@ DRUGS = [
     ("氯喹那多—普罗雌烯阴道片", "阴道炎；beta–blocker", "white", "5"),
     *((f"药{number}号丸", "咳嗽", "red", "12") for number in range(40)),
 ]
-ILLNESSES = [("牙痛", "牙龈肿胀；失眠"), ("精索静脉曲张", "坠胀"), ("Gout", "pain")]
+ILLNESSES = [
+    ("牙痛", "牙龈肿胀；失眠"),
+    ("精索静脉曲张", "坠胀；久站"),
+    ("Gout", "pain"),
+    ("脚气", "穿胶鞋；久站不动"),
+    ("腿肿", "久站者多见"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +73,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
         ("盆炎净颗粒（不是另一种）谁不能用", ["drug.name = '盆炎净颗粒'"]),
         ("氯喹那多-普罗雌烯阴道片多少钱", ["drug.name = '氯喹那多—普罗雌烯阴道片'"]),
         ("名字带“静脉”的病有几个", ["illness.title LIKE '%静脉%'"]),
+        ("穿了胶鞋脚痒", ["illness.signs LIKE '%胶鞋%'"]),
+        ("天天久站会怎样", ["illness.signs LIKE '%久站%'"]),
         ("今天天气怎么样", []),
         ("", []),
     ],
@@ -103,3 +113,21 @@ def test_a_long_text_names_few_values_and_no_text_breaks_the_look_up(database: D
     assert len(database.named_values(names * 30)) == MAX_VALUES
     for text in ("'; DROP TABLE drug; --", "\ud800布洛芬片", "\0" * 1000, "牙" * 5000, "%", "{name}"):
         database.named_values(text)
+
+
+def test_a_word_is_shown_with_the_columns_that_have_it_most(tmp_path: Path) -> None:
+    path = tmp_path / "drugs.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE drug (id INTEGER PRIMARY KEY, name TEXT, treats TEXT, colour TEXT, box TEXT)")
+        connection.execute("CREATE TABLE illness (id INTEGER PRIMARY KEY, title TEXT, signs TEXT)")
+        # Only one cell of `colour` has the word as an item; LIKE finds it in three columns.
+        rows = [
+            ("a", "剧烈头痛", "白；头痛", "头痛者慎用"),
+            ("b", "偏头痛", "白；红", ""),
+            ("c", "有头痛感", "红；白", "遇头痛停用"),
+        ]
+        connection.executemany("INSERT INTO drug (name, treats, colour, box) VALUES (?, ?, ?, ?)", rows)
+        connection.execute("INSERT INTO illness (title, signs) VALUES ('x', '头痛欲裂')")
+    with open_database(path, SCHEMA) as database:
+        (value,) = database.named_values("头痛怎么办")
+    assert str(value) == "drug.treats, drug.box, illness.signs LIKE '%头痛%'"  # at most two columns of a table

@@ -303,11 +303,23 @@ class Catalog:
         return found
 
     def _with_item(self, table: str, column: str) -> Iterator[Condition]:
-        least = 1 if self.column(table, column).find else 2
         having = {item: len(places) for item, places in self._with_items(table, column).items() if self.says(item)}
-        for item in self._some(table, {item: count for item, count in having.items() if count >= least}):
+        # A clause that one cell has is nothing that people search for; an item that another column has is a term.
+        terms = {item: count for item, count in having.items() if count > 1 or self._columns_of_items()[item] > 1}
+        for item in self._some(table, terms):
             test, opposite = Comparison(column, "LIKE", item), Comparison(column, "NOT LIKE", item)
             yield Condition(column, (test,), "list", item, opposite=(opposite,))
+
+    @cache  # noqa: B019
+    def _columns_of_items(self) -> Counter[str]:
+        """Return how many lists and columns of names have an item."""
+        found: Counter[str] = Counter()
+        for name, table in self.description.tables.items():
+            found.update({row.name for row in self.rows[name]})
+            for column, described in table.columns.items():
+                if described.kind == "list":
+                    found.update(self._with_items(name, column).keys())
+        return found
 
     def _with_word(self, table: str, column: str, phrase: str) -> Iterator[Condition]:
         texts = [str(row.values[column]) for row in self.rows[table] if isinstance(row.values[column], str)]

@@ -155,6 +155,13 @@ class Claim(Record):
     silent: bool = False
 
 
+class Search(Record):
+    """Columns that people search together for a word, such as causes and exposures, and ways to `ask` for {value}."""
+
+    columns: tuple[str, ...] = Field(min_length=2)
+    ask: _OfValue = Field(min_length=1)
+
+
 class Table(Record):
     """A table.
 
@@ -164,6 +171,7 @@ class Table(Record):
     absent       names that people may ask about and the table may lack
     unknown      questions about {name} that no column answers
     claims       yes-no questions by a name of your own
+    searches     searches of several columns by a name of your own
     """
 
     label: str = Field(min_length=1)
@@ -174,14 +182,16 @@ class Table(Record):
     unknown: _OfRow = ()
     columns: dict[str, Column] = Field(min_length=1)
     claims: dict[str, Claim] = Field(default_factory=dict)
+    searches: dict[str, Search] = Field(default_factory=dict)
     other_names: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         near = [name for column in self.columns.values() for name in (*column.near, *column.then)]
         claimed = [name for claim in self.claims.values() for name in claim.columns]
+        searched = [name for search in self.searches.values() for name in search.columns]
         named = [self.name] if self.name is not None else []
-        if missing := [name for name in (*named, *near, *claimed) if name not in self.columns]:
+        if missing := [name for name in (*named, *near, *claimed, *searched) if name not in self.columns]:
             raise ValueError(f"{missing[0]!r} is not one of the columns")
         return self
 

@@ -44,7 +44,8 @@ class Detours:
 
     def around(self, draft: Draft, text: str, aside: Condition | None) -> Route | None:
         """Return a route whose first statement fails, or None. A remark in `text` may name the value of `aside`."""
-        if len(draft.statements) > 1 or draft.statement.joins or self._chosen.random() >= SHARE:
+        statement = draft.statement
+        if len(draft.statements) > 1 or statement.joins or statement.any_test or self._chosen.random() >= SHARE:
             return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []
         searched = [each for each in draft.conditions if each.phrase in {"list", "text"}]

@@ -113,11 +113,12 @@ class Drafting:
         tests: tuple[Comparison, ...],
         *conditions: Condition,
         enough: int | None = None,
+        any_test: bool = False,
     ) -> Iterator[Draft]:
         """Yield a draft that asks for the names of the `found` rows, if the rows are few and all have one."""
         name, most = self._tables[table].name, MOST_ROWS if enough is None else MOST_COUNTED
         if name is not None and 0 < len(found) <= most and all(row.named for row in found):
-            statement = Statement(table, (Output(name),), where=tests)
+            statement = Statement(table, (Output(name),), where=tests, any_test=any_test)
             yield self._reading(task_type, wording, [statement], found, enough=enough, conditions=conditions)
 
     def _by_name(self, rows: Sequence[Row], answers: Sequence[Sequence[str]]) -> tuple[str, ...]:

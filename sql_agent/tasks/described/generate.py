@@ -39,6 +39,7 @@ _WEIGHTS = {
     "part": 1.5,
     "search": 2.0,
     "unanswerable": 1.7,
+    "related": 0.7,
     "negation": 0.7,
     "any_of": 0.7,
     "listing": 2.5,
@@ -47,7 +48,8 @@ _WEIGHTS = {
     "average": 0.5,
     "unlinked": 0.7,
 }
-_SEARCHED = {"search", "range", "any_of", "negation"}  # the rarest drafts, whose rows are kept in one split first
+# The rarest drafts, whose rows are kept in one split first.
+_SEARCHED = {"search", "related", "range", "any_of", "negation"}
 _DRAWN = 8  # drafts for each wanted question, because many have rows of several splits
 PATIENT = QueryLimits(deadline_s=30.0)  # no question may fail because the machine is busy
 
@@ -120,10 +122,10 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: r
     linked, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
     makers: list[Callable[[], Iterator[Draft]]] = [
         *(about_rows.lookup, about_rows.part, about_rows.columns, about_rows.yes_no, about_rows.comparison),
-        *(about_rows.unanswerable, searches.search, searches.search_column, searches.range, searches.any_of),
-        *(searches.two_conditions, searches.negation, searches.count, searches.group, searches.superlative),
-        *(linked.linked, linked.linked_rows, linked.two_hops, tables.listing, tables.aggregate, tables.per_group),
-        *(tables.groups, tables.best, tables.average, tables.sets, tables.unlinked),
+        *(about_rows.unanswerable, searches.search, searches.related, searches.search_column),
+        *(searches.range, searches.any_of, searches.two_conditions, searches.negation, searches.count),
+        *(searches.group, searches.superlative, linked.linked, linked.linked_rows, linked.two_hops, tables.listing),
+        *(tables.aggregate, tables.per_group, tables.groups, tables.best, tables.average, tables.sets, tables.unlinked),
     ]
     found: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], Draft] = {}
     for make in makers:

@@ -29,7 +29,8 @@ class SearchQuestions(Drafting):
 
     def _searches(self, task_type: str, phrases: set[str]) -> Iterator[Draft]:
         for table, condition in self._conditions():
-            found = self._catalog.meeting(table, condition, most=MOST_ROWS) if condition.phrase in phrases else []
+            # A person who asks for a word means all cells with the word, also inside a longer item.
+            found = self._catalog.matching(table, *condition.tests) if condition.phrase in phrases else []
             if found and len(found) < len(self._catalog.rows[table]):
                 wording = self._searched("find", "search", table, condition)
                 yield from self._names(task_type, wording, table, found, condition.tests, condition)
@@ -40,6 +41,31 @@ class SearchQuestions(Drafting):
         has_words = condition.phrase in {"list", "text", "name", "category"}
         templates = self._either(getattr(column, own) if has_words else (), plain)
         return self._condition_wording(templates, table, condition)
+
+    def related(self) -> Iterator[Draft]:
+        """Yield questions that ask which rows have a word in any of the columns that the description searches together.
+
+        Plain sentences ask for other words that two columns of the table have.
+        """
+        for table, condition in self._conditions():
+            if condition.phrase not in {"list", "text"}:
+                continue
+            searches = self._tables[table].searches.values()
+            own = [(search.columns, search.ask) for search in searches if condition.column in search.columns]
+            having = self._columns_with(table, condition.value)
+            plain = [(having, self._words["sentences"]["related"])] if len(having) == 2 else []
+            for columns, ask in own or plain:
+                tests = tuple(Comparison(column, "LIKE", condition.value) for column in columns)
+                found = {row.place: row for test in tests for row in self._catalog.matching(table, test)}
+                if len(found) < len(self._catalog.rows[table]):
+                    wording = self._condition_wording(ask, table, condition)
+                    rows = [found[place] for place in sorted(found)]
+                    yield from self._names("related", wording, table, rows, tests, condition, any_test=True)
+
+    def _columns_with(self, table: str, word: str) -> tuple[str, ...]:
+        """Return the lists and texts of a table that contain a word."""
+        columns = self._table_columns(table, "list", "text")
+        return tuple(name for name in columns if self._catalog.matching(table, Comparison(name, "LIKE", word)))
 
     def search_column(self) -> Iterator[Draft]:
         """Yield drafts that ask for another column of the rows that have an item or a word."""

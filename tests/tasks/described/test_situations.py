@@ -20,6 +20,7 @@ from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import read_description
 from sql_agent.tasks.described.generate import make_question_files
 from sql_agent.tasks.described.passages import Passages
+from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.described.words import half, wordings
 
@@ -56,6 +57,9 @@ label = "note"
 plural = "notes"
 near = ["food", "places"]
 ask = ["What is noted of {name}?"]
+[tables.bird.searches.surroundings]
+columns = ["places", "notes"]
+ask = ["Which birds will I meet around {value}?"]
 """
 _FOOD = re.findall(
     r"\w+",
@@ -134,6 +138,32 @@ def test_a_heading_asks_for_what_is_below_it(tmp_path: Path) -> None:
     found = dict(filter(None, (passages.one_of(catalog.rows["bird"][0], "places") for _ in range(50))))
     assert found["voice"] == ["a rattle", "a whistle at dusk"]
     assert found["whistle"] == ["a whistle at dusk"]
+
+
+def test_a_word_is_searched_in_all_columns_that_the_description_searches_together(
+    birds: tuple[dict[str, list[Question]], Database],
+) -> None:
+    made, database = birds
+    asked = [q for q in everything(made) if q.task_type == "related" and "will I meet around" in q.question]
+    assert asked
+    for question in asked:
+        (sql,) = question.statements
+        assert re.search(r"WHERE places LIKE ('%\w+%') OR notes LIKE \1$", sql)
+        assert {name for (name,) in database.query(sql).records} == set(question.answer.split("; "))
+
+
+def test_a_searched_word_is_also_found_inside_longer_items(tmp_path: Path) -> None:
+    food = ["worms", "worms; seeds", "seeds; earthworms", "nectar", "nectar"]
+    with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        rows = [(f"Bird {number}", eaten) for number, eaten in enumerate(food)]
+        connection.executemany("INSERT INTO bird (bird, food) VALUES (?, ?)", rows)
+    (tmp_path / "birds.toml").write_text(_BIRDS, encoding="utf-8")
+    catalog = Catalog(read_description(tmp_path / "birds.toml"), read_database(tmp_path / "birds.db"))
+    drafts = SearchQuestions(catalog, random.Random(0)).search()
+    found = {condition.value: set(draft.facts) for draft in drafts for condition in draft.conditions}
+    assert found["worms"] == {"Bird 0", "Bird 1", "Bird 2"}
+    assert "earthworms" not in found  # one cell alone has this item: nobody searches for it
 
 
 def test_a_question_is_refused_only_after_the_other_cells_of_the_row_were_read(
