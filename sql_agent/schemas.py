@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Lang = Literal["zh", "en"]
-Style = Literal["template", "mixed"]  # fixed sentences; fixed sentences and everyday wordings
+Style = Literal["template", "mixed"]  # template: fixed sentences; mixed: also everyday wordings
 Cell = str | int | float | None
 
 TOOL_NAME = "query_database_by_sql"  # the agent's only tool
@@ -72,7 +72,7 @@ class Question(Record):
     @property
     def statements(self) -> tuple[str, ...]:
         """The statements of `sql`; a semicolon inside a string or a comment does not end a statement."""
-        found, start, text = [], 0, (self.sql or "").replace("\0", " ")  # SQLite's function refuses NUL
+        found, start, text = [], 0, (self.sql or "").replace("\0", " ")  # complete_statement refuses NUL
         for position, character in enumerate(text):
             if character == ";" and sqlite3.complete_statement(text[start : position + 1]):
                 found.append(text[start:position])
@@ -99,8 +99,8 @@ class QueryFailure(Record):
 class QueryAnswer(Record):
     """The result of one call of the tool `query_database_by_sql`: an `error`, or the rows in `records`.
 
-    `count` is the number of returned rows. `truncated` is whether rows or characters were cut by the limits. `hint` is
-    advice for the model. `from_tables` is whether a returned column is a column of a table; the model does not see it.
+    `count` is the number of returned rows. `truncated` is whether a limit of rows or characters cut rows off. `hint` is
+    advice for the model. `from_tables`, which the model does not see, is whether any column comes from a table.
     """
 
     status: Literal["ok", "error"]

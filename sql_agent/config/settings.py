@@ -237,8 +237,8 @@ def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence
     """Raise ConfigError if the untrusted `source` has a setting that runs code or contacts a server.
 
     `agent.mcp_command` starts a program, `agent.mcp_url` is a server that receives MCP_TOKEN, and a `task` of the form
-    package.module:NAME is imported (NAME.toml is only data). Such a setting is accepted if a trusted source among the
-    `stronger` sources has another value for it, or if a trusted source among the `others` has the same value.
+    package.module:NAME is imported (NAME.toml is only data). Such a setting is accepted if a trusted source among
+    `stronger` sets it too, or if a trusted source among `others` has the same value.
     """
     for name in ("agent.mcp_command", "agent.mcp_url", "task"):
         value = source.values.get(name)

@@ -54,7 +54,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         super().__init__()
         self._own = own
         self._on_record = on_record
-        self._contexts: dict[str, _RunContext] = {}  # by the JSON of the run's settings
+        self._contexts: dict[str, _RunContext] = {}  # the key is the JSON of the run's settings
         self._numbers = CallNumbers()
         self._http: DefaultAsyncHttpxClient | None = None
         # For functions that would block the event loop for seconds. One thread, so that each context is opened once.

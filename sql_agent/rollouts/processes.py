@@ -26,7 +26,7 @@ from sql_agent.schemas import RolloutRecord
 from sql_agent.system.servers import bind, new_token
 
 _PROXY_START_S = 120.0
-_SHOWN_CHARS = 100  # of a question in the line of its rollout
+_SHOWN_CHARS = 100  # characters of the question in the line about a rollout
 _BACKLOG = 2048  # connections that wait for a proxy, which may be replaced meanwhile
 _FIRST_POLLS = 4  # polls that are enough to see a live runner
 _LATE_S = 1.0  # seconds in which a store handles the last request of a dead process

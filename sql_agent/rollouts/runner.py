@@ -60,7 +60,7 @@ class ConcurrentRunner:
         self._worker = worker_id(os.getpid())
         self._exporter = SpanExporter()
         self._in_hand: set[str] = set()  # ids of rollouts that run, or whose end is not yet reported
-        self._answer_lost = False  # of the last request for rollouts; it may have had rollouts
+        self._answer_lost = False  # whether an answer of the store that may have had rollouts was lost
         self._resources: dict[str, Any] = {}  # by id; resources never change
         self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
 
@@ -122,7 +122,7 @@ class ConcurrentRunner:
         except Exception:  # any error: the algorithm counts the rollout and runs it again
             logger.exception("rollout %s failed", rollout.rollout_id)
         end_without_descriptors()
-        while not await self._is_reported(rollout, status, spans):  # noqa: ASYNC110  nothing tells
+        while not await self._is_reported(rollout, status, spans):  # noqa: ASYNC110  no event tells
             await asyncio.sleep(_REPEAT_S)
         self._in_hand.discard(rollout.rollout_id)
 

@@ -56,7 +56,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 self._ended.append(rollout.rollout_id)
                 if self.on_end is not None:
                     self.on_end(rollout)
-        # At half of the bytes at which agent-lightning deletes spans of the oldest rollouts, even of running rollouts.
+        # Deletes at half of the bytes at which agent-lightning would delete spans, also those of running rollouts.
         while len(self._ended) > (_KEPT if self._total_span_bytes < _MOST_SPAN_BYTES // 2 else _KEPT // 4):
             await self._delete(self._ended.popleft())
 

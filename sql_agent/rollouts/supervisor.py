@@ -25,8 +25,8 @@ from sql_agent.system.resources import (
 
 Job = Callable[[Any], object]
 
-_EARLY_S = 5.0  # a child that dies within this time after its start died early
-_MAX_EARLY = 5  # early deaths in succession after which a child is not replaced
+_EARLY_S = 5.0  # a death within this time after the start is early
+_MAX_EARLY = 5  # consecutive early deaths after which a child is not replaced
 _GRACE_S = 3.0  # between SIGTERM and SIGKILL
 
 
@@ -92,7 +92,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            # By call_soon, so that an OSError of `on_end`, such as a closed terminal, is not taken for one of the pipe.
+            # By call_soon, so that an OSError of `on_end`, such as a closed terminal, is not taken for a closed pipe.
             try:
                 while self._pipe.poll():
                     loop.call_soon(on_end, self._pipe.recv())

@@ -21,7 +21,7 @@ _LEAST = 8  # columns for the text, even on a narrower terminal
 _MEASURED = 10_000  # columns of an imaginary terminal on which the width of a table is measured
 _ROWS_SHOWN = 5
 _CELL_CHARS = 300
-_VALUE_CHARS = 200  # of an attribute of a span
+_VALUE_CHARS = 200  # characters of a span's attribute
 
 
 def show_rollout(record: RolloutRecord, console: Console) -> None:
@@ -110,7 +110,7 @@ def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
 
 
 def _why_not_full(reward: RewardParts) -> str:
-    if reward.judge_name == "facts":  # its reason names each criterion
+    if reward.judge_name == "facts":  # the reason of this judge names each criterion
         return reward.reason
     named = [f"{name} {value:.2f}" for name, value in reward.criteria.items() if name != "prefiltered"]
     return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])

@@ -97,7 +97,7 @@ class GrowingLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = GrowingFile(path)
-        self._read = 0  # lines
+        self._read = 0  # number of lines
 
     def new(self) -> Iterator[JsonObject]:
         """Yield the objects in the complete lines that were appended since the last call.

@@ -62,7 +62,7 @@ def make_writable(folder: Path, setting: str) -> None:
 def check_writable(folder: Path, setting: str) -> None:
     """Raise ConfigError, which names `setting`, unless files can be written to `folder`; it may be missing."""
     try:
-        # By writing a file, because the mode of a folder does not tell, for example in /proc.
+        # Writes a file, because the mode of a folder does not tell whether this works, for example in /proc.
         with tempfile.TemporaryFile(dir=nearest_existing(folder)):
             pass
     except OSError as error:

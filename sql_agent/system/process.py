@@ -23,7 +23,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130  # exit code
 _PR_SET_PDEATHSIG = 1  # option of prctl(2)
 _SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides the cursor
-_NEW_OBJECTS = 50_000  # between two garbage collections
+_NEW_OBJECTS = 50_000  # number of new objects between two garbage collections
 
 
 def install_event_loop() -> None:

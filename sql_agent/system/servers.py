@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sql_agent.errors import ConfigError, TrainingError
 
-LOCAL_NAMES = ("127.0.0.1", "localhost")  # of this machine in URLs
+LOCAL_NAMES = ("127.0.0.1", "localhost")  # host names of this machine
 # uvicorn's default of 5 s closes connections between two training steps.
 _KEEP_ALIVE_S = 3600
 _STOP_S = 5.0  # longest wait for the server to stop
@@ -137,7 +137,7 @@ class AccessCheck:
         if self._token is None or scope["path"] in self._open_paths:
             return None
         given = headers.get(b"authorization", "")
-        if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):  # in constant time
+        if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):  # compares in constant time
             return None
         return HTTPStatus.UNAUTHORIZED, "the bearer token is missing or wrong"
 
