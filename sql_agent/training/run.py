@@ -123,8 +123,7 @@ async def opened_store(
             with watched_store(run_role.store.url, "the run", say):
                 yield client, run_role.store
         finally:
-            # Each task cancels its rollout in the store when the task ends, which would open a new HTTP session after
-            # `close`.
+            # A task that ends cancels its rollout in the store; after `close`, this would open a new HTTP session.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 for task in others:
                     task.cancel()

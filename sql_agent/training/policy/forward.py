@@ -97,7 +97,7 @@ def packed_states(backbone: Any, sequences: Sequence[Sequence[int]]) -> tuple[to
 
 
 def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return what `_packed_states` returns, from padded rows; the prompts' common prefix is run once."""
+    """Do the same as `_packed_states` with padded rows; the prompts' common prefix is run once."""
     shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
     cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
     if cache is None:

@@ -110,7 +110,7 @@ def copy_losses(model: str, target: Path) -> None:
 def _examples(
     settings: Settings, questions: Sequence[Question], task: Task, databases: DatabasePool, policy: Policy
 ) -> list[list[TokenSequence]]:
-    """Return the token sequences of each demonstration, in the order of training. Raises DataError without any SQL."""
+    """Return each demonstration's token sequences in the order of training. Raises DataError if no question has SQL."""
     answered = answers_to_demonstrate(questions, settings, task, databases)
     shown_questions = [q for q in answered if q.statements or (task.answer_is_sql and task.abstains(q.answer, q.lang))]
     if not any(question.statements for question in shown_questions):
@@ -214,7 +214,7 @@ def _fine_tune(
 
 
 def _add_gradient(model: Any, parts: Iterable[Sequence[TokenSequence]], tokens: int, *, bf16: bool) -> float:
-    """Add up the gradients of the micro-batches `parts` with `tokens` trained tokens; return the mean loss in nats."""
+    """Add the gradients of the micro-batches `parts`, which have `tokens` trained tokens; return nats per token."""
     total = 0.0
     for part in parts:
         values, _ = token_logprobs(model, part, bf16=bf16)

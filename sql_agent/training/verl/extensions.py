@@ -28,7 +28,7 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
     """Runs each session of verl as a rollout in agent-lightning's store; the agent runs in a runner process."""
 
     def __init__(self, trainer_config: Any, **_: Any) -> None:
-        # The base class would load a tokenizer, but the policy's endpoint renders the conversations.
+        # `super().__init__` is not called, because the policy's endpoint renders the conversations.
         self.config = trainer_config.config
 
     async def run(self, sampling_params: dict[str, Any], **sample: Any) -> list[AgentLoopOutput]:

@@ -157,7 +157,7 @@ class VerlGrpo(TrainingAlgorithm):
             code = process.returncode  # read before the metrics, so that the last metrics of verl are not missed
             self._close_reported(reported)
             if self._monitor.failure is not None:
-                # When verl is killed, its model servers end first, and all rollouts are lost before verl itself ends.
+                # If verl dies, all rollouts are lost with its model servers, which may be noticed before verl's end.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _LAST_WORD_S)
                 if (process.returncode or 0) < 0:
