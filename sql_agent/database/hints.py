@@ -77,6 +77,11 @@ class Hints:
             table: next((column for column in columns if fold(column) == name_columns.get(table)), None)
             for table, columns in schema.tables
         }
+        self._near = {
+            (schema.spelled(table), fold(column)): set(map(fold, near))
+            for table, naming in namings.items()
+            for column, near in naming.near.items()
+        }
         self._variants = Variants(schema, dialect, self._name_columns)
         self._names = names
         self._texts = texts
@@ -277,8 +282,14 @@ class Hints:
         filled = self._filled_columns(table, where_of(tree, self._dialect), known)
         names = ", ".join(output.unalias().name for output in empty.values())
         yield f"empty here: {names}; so are the other columns" if filled == [] else f"empty here: {names}"
-        nearest = sorted(filled or (), key=lambda column: abs(order.index(fold(column)) - first))[:_READ_INSTEAD]
-        if nearest:
+
+        def distance(column: str) -> tuple[int, int]:
+            """Return first whether the empty column is taken for this one, else this one for the empty column."""
+            asked, other = order[first], fold(column)
+            near = asked in self._near.get((table, other), ()), other in self._near.get((table, asked), ())
+            return (0 if near[0] else 1 if near[1] else 2), abs(order.index(other) - first)
+
+        if nearest := sorted(filled or (), key=distance)[:_READ_INSTEAD]:
             yield self._variants.reading(tree, nearest, instead_of=list(empty.values()))
 
     def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:

@@ -363,7 +363,7 @@ def test_a_row_of_another_table_is_read_with_the_selected_columns_or_as_a_whole(
     assert shared_column[0] == "SELECT id FROM drugs_info WHERE med_name = 'Ibuprofen'"
 
 
-def test_an_empty_cell_is_told_and_the_next_filled_columns_are_read(database: Database) -> None:
+def test_an_empty_cell_is_told_and_filled_columns_are_read_those_first_that_it_is_taken_for(database: Database) -> None:
     storage = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen gel'"
     assert hint(database, storage) == f"empty here: storage\ntry: {storage.replace('storage', 'indication')}"
     blank = hint(database, "SELECT med_name, storage FROM drugs_info WHERE med_name LIKE 'Aspirin%'")
@@ -371,7 +371,7 @@ def test_an_empty_cell_is_told_and_the_next_filled_columns_are_read(database: Da
     assert blank == f"empty here: storage\ntry: {instead}"
     cause = hint(database, "SELECT d.cause AS c, d.prognosis FROM disease d WHERE d.disease_name = '癣'")
     assert cause == (
-        "empty here: cause, prognosis\ntry: SELECT treatment, overview FROM disease AS d WHERE d.disease_name = '癣'"
+        "empty here: cause, prognosis\ntry: SELECT overview, treatment FROM disease AS d WHERE d.disease_name = '癣'"
     )
     nothing = hint(database, "SELECT cause FROM disease WHERE disease_name = '急性心肌梗死'")
     assert nothing == "empty here: cause; so are the other columns"

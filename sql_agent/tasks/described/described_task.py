@@ -91,7 +91,12 @@ def _database(description: Description, path: Path) -> Path | None:
 def _namings(description: Description) -> dict[str, Naming]:
     """Return, by table, the column with the names of rows, and the rows' other names."""
     return {
-        name: Naming(table.name, called=table.other_names, beside=frozenset(table.beside))
+        name: Naming(
+            table.name,
+            called=table.other_names,
+            beside=frozenset(table.beside),
+            near={column: described.near for column, described in table.columns.items()},
+        )
         for name, table in description.tables.items()
         if table.name is not None and table.columns[table.name].kind == "name"
     }

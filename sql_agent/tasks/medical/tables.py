@@ -30,7 +30,11 @@ _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 @cache
 def names(lang: Lang) -> dict[str, Any]:
     """Return everyday names and brands by table and formal name; `beside` has words that may follow a drug's name."""
-    return tomllib.loads(Path(__file__).with_name("descriptions").joinpath(f"names_{lang}.toml").read_text("utf-8"))
+    return _read(f"names_{lang}")
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("descriptions").joinpath(f"{name}.toml").read_text("utf-8"))
 
 
 def aliases_in(text: str) -> Iterator[str]:
@@ -56,6 +60,7 @@ NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "d
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
 # Words that may be beside a drug's name; any other word makes it another drug: an isomer, a combination, a vaccine.
 _BESIDE = {"drugs_info": frozenset(word for lang in get_args(Lang) for word in names(lang)["beside"])}
+_DESCRIBED = _read("en")["tables"]  # which columns are confused is the same in both languages
 
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},
@@ -66,6 +71,7 @@ SCHEMA = RequiredSchema(
             {ALIAS_COLUMNS[table]: aliases_in},
             {name: tuple(others) for lang in get_args(Lang) for name, others in names(lang)[table].items()},
             _BESIDE.get(table, frozenset()),
+            {column: described.get("near", ()) for column, described in _DESCRIBED[table]["columns"].items()},
         )
         for table, name in NAME_COLUMNS.items()
     },
