@@ -426,7 +426,9 @@ class Settings(Section):
     @classmethod
     def _is_one_folder(cls, name: str) -> str:
         if name and (name == ".." or name != Path(name).name or name != name.strip() or not name.isprintable()):
-            raise ValueError("not the plain name of one folder, such as night-1; set its parent folder with runs_dir")
+            raise ValueError(
+                "must be the name of a folder without a path, such as night-1; runs_dir sets the parent folder"
+            )
         return name
 
     def database_limits(self) -> QueryLimits:

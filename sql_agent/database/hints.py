@@ -219,7 +219,7 @@ class Hints:
         return list(dict.fromkeys([*asked, *_whole(meant, text), *others, *_whole(similar, text)]))
 
     def _cells_with(self, text: str) -> list[Place]:
-        """Return the columns, except row names, that contain the text, the one with most occurrences first."""
+        """Return the columns with `text` in their cells, that with most cells first, without the columns of names."""
         columns = self._texts.columns_with(text) if 1 < len(text) <= MAX_CHARS_SEARCHED else []
         others = ((table, column) for table, column in columns if column != self._name_columns[table])
         return [Place(table, column, text, is_part=True) for table, column in others]

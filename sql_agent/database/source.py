@@ -88,7 +88,7 @@ def parse_source(text: str) -> Source:
     if scheme in SCHEMES and rest.startswith("//"):
         return ServerAddress.parse(text)
     raise ConfigError(
-        f"a database with a URL of the scheme {scheme}: cannot be queried",
+        f"databases with URLs of the scheme {scheme}: are not supported",
         hint="give mysql+pymysql://USER:PASSWORD@HOST/DATABASE, or the path of a SQLite file",
     )
 

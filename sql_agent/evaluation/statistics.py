@@ -41,8 +41,8 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
 def share_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
     """Return a 95 % bootstrap interval of a share, given 1.0 or 0.0 for each case.
 
-    If all cases are equal, return the interval of Clopper and Pearson (1934), because resampling equal cases gives an
-    interval of width 0, although the share behind 0 of 10 may well be 30 %.
+    If all cases are equal, return the interval of Clopper and Pearson (1934): a bootstrap interval would have width 0,
+    but with 0 successes in 10 cases the true share can be as high as 30 %.
     """
     if min(values) != max(values):
         return bootstrap_interval(values, seed=seed)

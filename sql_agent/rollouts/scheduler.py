@@ -224,9 +224,9 @@ class RolloutObserver(Protocol):
 class RetryingScheduler:
     """Runs a lost rollout again, up to `retries` times.
 
-    Retries because a process died are not counted, because the supervisor limits how often a process dies. Failures of
-    the model are scored, not run again. With a `barrier`, the rollouts of a training group wait for each other and are
-    ranked.
+    A retry after the death of a process does not count towards `retries`: the supervisor limits how often a process is
+    restarted. Failures of the model are scored, not run again. With a `barrier`, the rollouts of a training group wait
+    for each other and are ranked.
     """
 
     def __init__(

@@ -157,7 +157,7 @@ def largest_gain(run: Path) -> LargestGain:
     if first_step == last_step or not both:
         raise DataError(
             f"{path} has no two validations that graded the same question",
-            hint="let the run finish, or ask a question of your own",
+            hint="let the run finish, or give a question: sql-agent ask --run RUN QUESTION",
         )
     best = max(both, key=lambda key: (last[key] - first[key], last[key]))
     return LargestGain(questions[best], first[best], last[best], first_step, last_step, len(both))

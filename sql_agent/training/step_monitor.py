@@ -210,6 +210,6 @@ def _too_few_informative_groups(step: int, entry: _Entry, settings: Settings) ->
     share = informative_groups(entry.finished).get("groups/informative", 0.0)
     return TrainingError(
         f"step {step}: after {entry.groups.total() - 1} rollouts, fewer than {settings.train.questions_per_step} "
-        f"groups have rewards that differ ({share:.1%} of the groups), and GRPO learns from no other group",
+        f"groups have different rewards ({share:.1%} of the groups); GRPO learns nothing from equal rewards",
         hint="the last checkpoint is the result; to continue, use harder questions or a higher agent.temperature",
     )

@@ -12,7 +12,7 @@ from sql_agent.cli.data import main
 from sql_agent.database import open_database
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang
-from sql_agent.tasks.described.generate import SHARES
+from sql_agent.tasks.described.splits import SHARES
 from sql_agent.tasks.medical.medical_task import make_question_files
 from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.medical_questions import questions_folder

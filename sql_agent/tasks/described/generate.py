@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import sqlite3
 from collections import Counter
@@ -26,6 +25,7 @@ from sql_agent.tasks.described.drafts import Draft, Key
 from sql_agent.tasks.described.link_questions import LinkQuestions
 from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
+from sql_agent.tasks.described.splits import MAX_CLUSTER, SHARES, Splits
 from sql_agent.tasks.described.table_questions import TableQuestions
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.described.words import wordings
@@ -52,10 +52,6 @@ _WEIGHTS = {
 _SEARCHED = {"search", "related", "range", "any_of", "negation"}
 _DRAWN = 8  # drafts for each wanted question, because many have rows of several splits
 PATIENT = QueryLimits(deadline_s=30.0)  # no question may fail because the machine is busy
-
-SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
-# Entities per cluster; a larger cluster would unbalance the splits of a small database.
-MAX_CLUSTER = 10
 
 Made = dict[str, list[Question]]
 
@@ -185,64 +181,3 @@ def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
 
 def count_by_type(questions: Iterable[Question]) -> Mapping[str, int]:
     return Counter(question.task_type or "" for question in questions)
-
-
-class Splits:
-    """Assigns each entity to a split."""
-
-    def __init__(
-        self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int, max_cluster: int = MAX_CLUSTER
-    ) -> None:
-        """Assign `keys` (table, name) 70/10/20 by table.
-
-        `together` are sets of keys that belong in one split, the most important set first. Overlapping sets form a
-        cluster of at most `max_cluster` keys; a set that would exceed this limit may be divided.
-        """
-        self._seed = seed
-        clusters = _clusters(keys, together, max_cluster)
-        random.Random(seed).shuffle(clusters)
-        self._split = _assign(clusters, Counter(table for table, _ in keys))
-
-    def of(self, keys: Iterable[Key]) -> str | None:
-        """Return the split that all `keys` are in, or None if they are in different splits."""
-        splits = {self._split.get(key) or self._hashed(key) for key in keys}
-        return splits.pop() if len(splits) == 1 else None
-
-    def _hashed(self, key: Key) -> str:
-        """Return a split for an invented name, which only unanswerable questions contain."""
-        digest = hashlib.sha256(f"{self._seed}\x00{key[0]}\x00{key[1]}".encode()).digest()
-        share = int.from_bytes(digest[:8], "big") / 2**64
-        for split, part in SHARES.items():
-            share -= part
-            if share < 0:
-                return split
-        return "train"
-
-
-def _clusters(keys: Sequence[Key], together: Iterable[frozenset[Key]], max_cluster: int) -> list[list[Key]]:
-    """Merge overlapping sets, in order, into clusters of at most `max_cluster` keys."""
-    cluster = {key: [key] for key in keys}
-    for group in together:
-        parts = {id(cluster[key]): cluster[key] for key in sorted(group) if key in cluster}
-        merged = [key for part in parts.values() for key in part]
-        if len(parts) > 1 and len(merged) <= max_cluster:
-            for key in merged:
-                cluster[key] = merged
-    return list({id(part): part for part in cluster.values()}.values())
-
-
-def _assign(clusters: list[list[Key]], totals: Counter[str]) -> dict[Key, str]:
-    """Assign each cluster, the largest first, to the split that is furthest below its share."""
-    split_of: dict[Key, str] = {}
-    filled = {split: Counter[str]() for split in SHARES}
-    for cluster in sorted(clusters, key=len, reverse=True):
-        sizes = Counter(table for table, _ in cluster)
-        split = max(SHARES, key=lambda name: _room(filled[name], SHARES[name], totals, sizes))
-        filled[split] += sizes
-        split_of.update(dict.fromkeys(cluster, split))
-    return split_of
-
-
-def _room(filled: Counter[str], share: float, totals: Counter[str], sizes: Counter[str]) -> float:
-    """Return the free share (1 empty, 0 full) of a split's fullest table after adding a cluster of `sizes`."""
-    return min(1 - (filled[table] + size) / (share * totals[table]) for table, size in sizes.items())

@@ -141,7 +141,7 @@ class RowQuestions(Drafting):
         return [self._words["yes" if is_true else "no"]]
 
     def comparison(self) -> Iterator[Draft]:
-        """Yield drafts that ask which of two rows has more, or for one column of both."""
+        """Yield drafts that compare two rows: which has the larger number or later date, or one column of both."""
         for row, name, column in self._cells("number", "date", "category", "list", "text"):
             other = self._chosen.choice(self._catalog.filled_rows(row.table, name) or [row])
             cells = row.values[name], other.values[name]

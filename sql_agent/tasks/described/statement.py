@@ -1,4 +1,4 @@
-"""A SELECT statement as a value: outputs, table, join, tests, groups and order, rendered for a dialect at the end."""
+"""Build a SELECT from its parts (select list, table, joins, conditions, groups, order) and write it as SQL."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sql_agent.tasks.described.drafts import Draft
+from sql_agent.tasks.described.row_subsets import Subset, SubsetDrafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Function, Join, Output, Statement
-from sql_agent.tasks.described.subsets import Subset, SubsetDrafting
 
 _FUNCTIONS: tuple[tuple[Function, ...], ...] = (
     *(("AVG",), ("AVG",), ("AVG",), ("MAX",), ("MIN",), ("SUM",), ("SUM",)),

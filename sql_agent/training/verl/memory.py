@@ -161,7 +161,7 @@ def _fixed_parts(shape: Shape, load: Load) -> dict[str, Parts]:
 
 
 def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> float:
-    """Return vLLM's bytes: what `others` leave free, but at most _VLLM_SHARE and at least what four rollouts need."""
+    """Return the bytes that vLLM gets: those that `others` do not need, but at least enough for a few rollouts."""
     if load.vllm is not None:
         return load.vllm
     weights = 2 * shape.parameters / load.tensor_parallel
@@ -248,8 +248,8 @@ def smaller_micro_batches(settings: Settings, options: Mapping[str, Any], card: 
     """Return settings, by name, that halve the tokens of a micro-batch in `options` and turn checkpointing on.
 
     `options` are those of `verl_options`. The free memory of `card` is set too, because the processes that ran out of
-    memory may still use it. Returns no settings if `settings` already set the tokens, for example after an earlier
-    call, or if a micro-batch cannot be smaller.
+    memory may still use it. Returns an empty dict if `settings` already set the tokens of a micro-batch, as after an
+    earlier call, or if the micro-batch is as small as it can be.
     """
     actor, model = options["actor_rollout_ref"]["actor"], options["actor_rollout_ref"]["model"]
     before = (actor["ppo_max_token_len_per_gpu"], model["enable_gradient_checkpointing"])

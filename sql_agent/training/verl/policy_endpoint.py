@@ -65,7 +65,7 @@ class PolicyEndpoint:
         """Start to serve the policy that `client` samples from, and return the endpoint's URL, ending in /v1.
 
         `model` is the folder or hub id of the tokenizer, and `max_context` the maximum number of tokens of a prompt and
-        its turn together. `agent` has the settings `TEMPLATE_SETTINGS` of the section `agent`.
+        its response together. `agent` has the settings `TEMPLATE_SETTINGS` of the section `agent`.
         """
         settings = AgentSettings(**agent)
         encoder, stops = load_encoder(model, settings)

@@ -9,7 +9,7 @@ import pytest
 
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang
-from sql_agent.tasks.described.generate import SHARES
+from sql_agent.tasks.described.splits import SHARES
 from tests.support.medical_questions import Made
 
 
