@@ -149,7 +149,7 @@ def test_a_policy_that_always_answers_alike_ends_the_search_for_groups_that_diff
         monitor.finished(request, FinishedRollout(f"r{index}", request.group, None, 0.1, (), (), None))
     assert monitor.failure is None, "three times a step's rollouts may be run"
     monitor.enqueued(RolloutRequest(QUESTION, "train", 1, "g3"))
-    assert "after 6 rollouts, fewer than 1 groups have rewards that differ (0.0% of the groups)" in str(monitor.failure)
+    assert "after 6 rollouts, fewer than 1 groups have different rewards (0.0% of the groups)" in str(monitor.failure)
     assert len(lines(tmp_path / "rollouts.jsonl")) == 6, "they can be looked at"
 
 
