@@ -30,7 +30,7 @@ _MAX_OF_TABLE = 2  # of them, of one table
 _MAX_ROWS = 3  # shown for one name
 _MAX_ITEMS = 300_000  # kept in memory, with their columns
 _MAX_ITEM_CHARS = 40
-_MAX_CUT_CHARS = 8  # of an item that is also known without its first or last character
+_MAX_CUT_CHARS = 8  # of an item that also counts without an end
 _MIN_PART_CHARS = 3  # shortest beginning of a name
 _MIN_MIDDLE_CHARS = 4  # shortest other part of a name
 _FEW = 3  # a part from the middle of more names is too common
@@ -61,7 +61,7 @@ class NamedValue(Record):
 class _Span:
     """A part of the question and the values that the part names.
 
-    `word` is the part if it is a word of text cells, whose columns are looked up last, since that takes milliseconds.
+    `word` is the part if it is a word of text cells, whose columns are looked up last.
     `is_name` is whether the part is the name of a row or the beginning of several names.
     """
 
@@ -113,7 +113,9 @@ class ValueIndex:
         first = {(span.values, span.word): span for span in last_first}  # one of equal spans
         best = sorted(first.values(), key=lambda span: (not span.is_name, span.start - span.end))[:MAX_VALUES]
         ordered = sorted(best, key=lambda span: span.start)
-        values = (value for span in ordered for value in (*span.values, *self._with_word(span.word)))
+        values = (
+            value for span in ordered for value in (*span.values, *self._with_word(span.word, is_row=bool(span.values)))
+        )
         return list(dict.fromkeys(values))[:MAX_VALUES]
 
     def _exact(self, text: str, start: int, end: int) -> _Span | None:
@@ -148,11 +150,14 @@ class ValueIndex:
             return False
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
-    def _with_word(self, word: str) -> Iterator[NamedValue]:
+    def _with_word(self, word: str, *, is_row: bool) -> Iterator[NamedValue]:
         """Yield the columns, except row names, in which a word occurs most, those of single values apart."""
-        found = self._columns_with(word) if word else []
+        numbers = self._items.get(word, ())
+        items = {self._columns[number] for number in numbers}
+        # Sentences about a row repeat its name: only items count.
+        found = [column for column in self._columns_with(word) if not is_row or column in items] if word else []
         shown = _few([column for column in found if column not in self._name_columns])
-        single = {self._columns[number] for number in self._items.get(word, ()) if word in self._single.get(number, ())}
+        single = {self._columns[number] for number in numbers if word in self._single.get(number, ())}
         for pattern, whole in ((word, True), (f"%{word}%", False)):
             if having := tuple(column for column in shown if (column in single) is whole):
                 yield NamedValue(columns=having, operator="LIKE", value=pattern)

@@ -35,6 +35,7 @@ ILLNESSES = [
     ("牙痛", "牙龈肿胀；失眠"),
     ("精索静脉曲张", "坠胀；久站"),
     ("Gout", "pain"),
+    ("倦怠", "服灵芝胶囊后好转；灵芝胶囊见效"),
     ("脚气", "穿胶鞋；久站不动"),
     ("腿肿", "久站者多见"),
 ]
@@ -60,6 +61,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
         ("吃了布洛芬缓释胶囊还头痛怎么办", ["drug.name = '布洛芬缓释胶囊'", "drug.treats LIKE '%头痛%'"]),
         ("芬必得是什么颜色的", ["drug.name = '布洛芬片'"]),
         ("灵芝胶襄治什么", ["drug.name = '灵芝胶囊'"]),
+        ("灵芝胶囊治什么", ["drug.name = '灵芝胶囊'"]),
         ("怀疑自己精锁静脉曲张", ["illness.title = '精索静脉曲张'"]),
         ("牙痛吃什么", ["illness.title = '牙痛'", "drug.treats LIKE '%牙痛%'"]),
         ("布洛芬有哪几种", ["drug.name LIKE '%布洛芬%'"]),
