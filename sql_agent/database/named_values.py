@@ -86,7 +86,6 @@ class ValueIndex:
             if key[start].isalnum()
         )
         self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
-        self._texts = texts
         self._columns = list(texts.columns)
         self._single: dict[int, frozenset[str]] = {}  # by column of single values, the items that are whole cells
         self._items = self._read_items(texts)
@@ -131,7 +130,7 @@ class ValueIndex:
     def _quoted(self, text: str) -> Iterator[_Span]:
         """Yield each part in quotation marks that cells contain, with the columns of the cells."""
         for match in _QUOTED.finditer(text):
-            if columns := _few(self._texts.columns_with(match[1])):
+            if columns := _few(self._columns_with(match[1])):
                 value = NamedValue(columns=columns, operator="LIKE", value=f"%{match[1]}%")
                 yield _Span(*match.span(1), (value,))
 

@@ -62,7 +62,7 @@ class Variants:
         return showing(changed, first=[self._column(name or "", alias)] if place.is_part else [])
 
     def without(self, tree: exp.Query, parts: Sequence[Condition]) -> list[exp.Query]:
-        """Return the statement without the conditions `parts`, whose columns it shows; [] if no condition is left."""
+        """Return `tree` with the columns of the conditions `parts` as outputs instead; [] if no condition is left."""
         if not 0 < len(parts) < len(conditions(tree, self._schema, self._dialect)):
             return []
         rest = edited(tree, [(part.node, None) for part in parts])

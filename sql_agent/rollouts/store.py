@@ -122,7 +122,7 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None
     ) -> Sequence[agl.AttemptedRollout]:
-        """Take queued rollouts. Raises STORE_ERRORS or ValueError, for which the base class returns no rollouts."""
+        """Take queued rollouts. Raises STORE_ERRORS or ValueError, which the base class hides."""
         if not limit:
             return []
         session = await self._get_session()

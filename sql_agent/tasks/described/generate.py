@@ -48,7 +48,7 @@ _WEIGHTS = {
     "average": 0.5,
     "unlinked": 0.7,
 }
-# The rarest drafts, whose rows are kept in one split first.
+# Types with few drafts: the rows of each draft are put into one split before others.
 _SEARCHED = {"search", "related", "range", "any_of", "negation"}
 _DRAWN = 8  # drafts for each wanted question, because many have rows of several splits
 PATIENT = QueryLimits(deadline_s=30.0)  # no question may fail because the machine is busy

@@ -52,9 +52,7 @@ class SearchQuestions(Drafting):
                 continue
             searches = self._tables[table].searches.values()
             own = [(search.columns, search.ask) for search in searches if condition.column in search.columns]
-            having = self._columns_with(table, condition.value)
-            plain = [(having, self._words["sentences"]["related"])] if len(having) == 2 else []
-            for columns, ask in own or plain:
+            for columns, ask in own or self._in_two_columns(table, condition.value):
                 tests = tuple(Comparison(column, "LIKE", condition.value) for column in columns)
                 found = {row.place: row for test in tests for row in self._catalog.matching(table, test)}
                 if len(found) < len(self._catalog.rows[table]):
@@ -62,10 +60,11 @@ class SearchQuestions(Drafting):
                     rows = [found[place] for place in sorted(found)]
                     yield from self._names("related", wording, table, rows, tests, condition, any_test=True)
 
-    def _columns_with(self, table: str, word: str) -> tuple[str, ...]:
-        """Return the lists and texts of a table that contain a word."""
-        columns = self._table_columns(table, "list", "text")
-        return tuple(name for name in columns if self._catalog.matching(table, Comparison(name, "LIKE", word)))
+    def _in_two_columns(self, table: str, word: str) -> list[tuple[tuple[str, ...], Sequence[str]]]:
+        """Return the lists and texts that contain a word, with plain sentences, if they are two; else []."""
+        names = self._table_columns(table, "list", "text")
+        having = tuple(name for name in names if self._catalog.matching(table, Comparison(name, "LIKE", word)))
+        return [(having, self._words["sentences"]["related"])] if len(having) == 2 else []
 
     def search_column(self) -> Iterator[Draft]:
         """Yield drafts that ask for another column of the rows that have an item or a word."""
