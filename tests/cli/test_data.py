@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,29 +11,26 @@ from sql_agent.cli.command import database, exits_cleanly
 from sql_agent.cli.data import main
 from sql_agent.database import open_database
 from sql_agent.questions.question_files import load_questions
-from sql_agent.schemas import Lang
 from sql_agent.tasks.described.splits import SHARES
-from sql_agent.tasks.medical.medical_task import make_question_files
+from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.tables import SCHEMA
-from tests.support.medical_questions import questions_folder
+from tests.support.processes import MAIN, run_command
 
 
 @pytest.mark.slow
-def test_the_same_database_gives_the_same_files(tmp_path: Path, sample_of: Callable[[Lang], tuple[Path, Path]]) -> None:
-    database, one = sample_of("en")
-    _, two = questions_folder(tmp_path, "en", "two")
+def test_the_same_database_gives_the_same_files_and_the_jsonl_file_holds_all_splits(tmp_path: Path) -> None:
+    build_database(load_facts(), "en", tmp_path / "sample.db")
+    command = ["data", "questions", f"--db={tmp_path / 'sample.db'}", "--per-type=5"]
+    one, two, other = (tmp_path / name for name in ("one", "two", "other"))
+    assert main([*command[1:], f"--out={one}"]) == main([*command[1:], f"--out={other}", "--seed=1"]) == 0
+    # In another process a set of texts has another order.
+    again = run_command(sys.executable, MAIN, *command, f"--out={two}", PYTHONHASHSEED="7")
+    assert again.returncode == 0, again.stderr
     names = sorted(path.name for path in one.iterdir())
     assert names == ["qa_dataset.jsonl", "test.parquet", "train.parquet", "val.parquet"]
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
-    made = [make_question_files(database, tmp_path / "few", "en", seed=seed, per_type=5) for seed in (0, 1)]
-    assert made[0] != made[1]
-
-
-@pytest.mark.slow
-def test_the_jsonl_file_holds_all_splits(sample_of: Callable[[Lang], tuple[Path, Path]]) -> None:
-    _, folder = sample_of("zh")
-    parts = [question for split in SHARES for question in load_questions(folder / f"{split}.parquet")]
-    assert load_questions(folder / "qa_dataset.jsonl") == parts
+    parts = [question for split in SHARES for question in load_questions(one / f"{split}.parquet")]
+    assert load_questions(one / "qa_dataset.jsonl") == parts != load_questions(other / "qa_dataset.jsonl")
 
 
 def test_a_missing_database_ends_with_a_message_and_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

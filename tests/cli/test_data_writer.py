@@ -72,7 +72,7 @@ class Teacher:
 
 
 def questions(db: Path, *arguments: object) -> int:
-    shared = ["--db", db, "--per-type", 5]
+    shared = ["--db", db, "--per-type", 2]
     return exits_cleanly(main, ["questions", *map(str, (*shared, *arguments))])
 
 
@@ -266,6 +266,7 @@ def test_a_teacher_that_is_down_ends_the_command(
     case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TEACHER_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setattr("sql_agent.reward.judges.endpoint.ATTEMPTS", 2)
     assert case.rewrite() == 2
     error = capsys.readouterr().err
     assert "error: the judge m failed" in error
