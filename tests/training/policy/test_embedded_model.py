@@ -28,7 +28,7 @@ TRAIN, ASK = ROOT / "sql_agent" / "train_sql_agent.py", ROOT / "sql_agent" / "sq
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("embedded")
     assert data(["build", "--lang", "en", "--out", str(folder / "s.db")]) == 0
-    questions = ["--db", str(folder / "s.db"), "--out", str(folder / "questions"), "--style", "template"]
+    questions = ["--db", str(folder / "s.db"), "--out", str(folder / "questions"), "--style", "template", "--per-type", "20"]
     assert data(["questions", *questions]) == 0
     simple = {split: _of_drugs(folder / "questions" / f"{split}.parquet") for split in ("train", "val")}
     arguments = [
@@ -39,8 +39,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"runs_dir={folder / 'runs'}",
         f"local.cache_dir={folder / 'cache'}",
         "run_name=r",
-        "sft.steps=8",  # sixteen examples teach it to query; to answer well it would need more
-        "sft.batch=2",
+        "sft.steps=6",  # six examples teach it to query; to answer well it would need more
+        "sft.batch=1",
         "sft.lr=4e-4",
         "data.val_questions=1",
         "--n-runners=2",
