@@ -103,6 +103,7 @@ def check_store(store: StoreAddress) -> None:
                 if path == HEALTH_PATH and b'"ok"' not in response.read(1000):
                     raise ConfigError(f"the server at {store.url} is no store of agent-lightning", hint=_START)
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code == http.HTTPStatus.UNAUTHORIZED:
             raise ConfigError(
                 f"the token for the store at {store.url} is {'wrong' if store.token else 'missing'}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def answered(port: int, headers: dict[str, str]) -> dict[str, int]:
 def test_no_server_of_a_run_answers_without_its_token(
     backend: str, servers: int, tmp_path: Path, tiny_model_folder: Path
 ) -> None:
-    arguments = [*tiny_training(tmp_path, tiny_model_folder), f"--backend={backend}", "train.steps=4"]
+    arguments = [*tiny_training(tmp_path, tiny_model_folder), f"--backend={backend}", "train.steps=500"]
     if backend == "verl":
         arguments += [
             "runner.n_proxies=1",
@@ -51,15 +52,17 @@ def test_no_server_of_a_run_answers_without_its_token(
             "verl.gpu_memory_gb=24",
             "data.natural_questions=0",
         ]
-    process = start(arguments, script=FAKE_VERL if backend == "verl" else SCRIPT, FAKE_LATENCY_S="0.5")
+    process = start(arguments, script=FAKE_VERL if backend == "verl" else SCRIPT)
     wait_for(lambda: len(lines(tmp_path / "runs" / "r" / "metrics.jsonl")) >= 1, process)
     _, ports = family_and_ports(process)
     assert len(ports) == servers, "store, proxy and policy; with verl its rollout server and two endpoints"
     for headers in ({}, {"Authorization": "Bearer unused"}, {"Authorization": "Basic dW51c2VkOg=="}):
         for port in ports:
             assert set(answered(port, headers)) <= HEALTH
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
     output = finish(process)
-    assert process.returncode == 0, output
+    assert process.returncode == 130, output
     assert "Traceback" not in output
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TypeVar
 
 import agentlightning as agl
 import pytest
@@ -41,11 +40,10 @@ from tests.support.tiny_training import tiny_training
 
 RUNNER = {"AGL_CURRENT_ROLE": "runner", "AGL_MANAGED_STORE": "0"}
 SHOWN = re.compile(r"(train|val  ) \d+ queries, reward \d\.\d{3}, .* s: ")
-T = TypeVar("T", subprocess.Popen[str], PreparedProcess)
 
 
 @contextmanager
-def terminal(process: T) -> Iterator[T]:
+def terminal(process: PreparedProcess) -> Iterator[PreparedProcess]:
     """End `process`, which has a session of its own, with the context."""
     try:
         yield process
@@ -56,16 +54,15 @@ def terminal(process: T) -> Iterator[T]:
 
 
 @contextmanager
-def shell(command: str, log: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `command` as a user types it, with its output in the file `log`, until the context ends."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            ["bash", "-c", command], stdout=output, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
-            start_new_session=True, env=os.environ | {"PATH": path} | environment,
-        )  # fmt: skip
-        with terminal(process):
-            yield process
+def shell(command: str, log: Path, **environment: str) -> Iterator[PreparedProcess]:
+    """Run a command of the page with its output in the file `log`, until the context ends."""
+    words = shlex.split(command)
+    program = next(number for number, word in enumerate(words) if "=" not in word)
+    variables = dict(word.split("=", 1) for word in words[:program])
+    words = words[program:]
+    script = ROOT / words.pop(1) if words[0] == "python" else Path(sys.executable).with_name(words[0])
+    with terminal(start(words[1:], script=script, output=log, **environment, **variables)) as process:
+        yield process
 
 
 def answers(port: int) -> bool:
@@ -140,7 +137,7 @@ def test_the_commands_of_the_page_for_several_terminals_train_as_they_stand(
     store, *others = (command.replace("4747", str(port)) for command in commands)
     few = {"SQL_AGENT_RUNNER__N_RUNNERS": "2"}
     store_log, run_log, runner_log = (tmp_path / f"{name}.log" for name in ("store", "run", "runner"))
-    with shell(f"exec {store}", store_log) as server:
+    with shell(store, store_log) as server:
         wait_for(lambda: answers(port), server)
         with shell(others[-1], run_log, **few, **settings) as run:
             if len(others) > 1:
@@ -162,7 +159,7 @@ def test_the_commands_of_the_page_for_several_terminals_train_as_they_stand(
 
 @pytest.mark.slow
 def test_rollouts_of_a_runner_that_dies_are_given_to_another(tmp_path: Path, tiny_model_folder: Path) -> None:
-    arguments = [*tiny_training(tmp_path, tiny_model_folder), "train.steps=14", "train.save_every=100"]
+    arguments = [*tiny_training(tmp_path, tiny_model_folder), "train.steps=8", "train.save_every=100"]
     metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
     logs = [tmp_path / f"{name}.log" for name in ("run", "doomed", "other")]
     with served_store() as (_, address):
@@ -181,7 +178,7 @@ def test_rollouts_of_a_runner_that_dies_are_given_to_another(tmp_path: Path, tin
                 assert run.wait(150) == 0, logs[0].read_text()
                 assert other.wait(30) == 0
     steps = lines(metrics)
-    assert [step["rollouts/kept"] for step in steps] == [4] * 14
+    assert [step["rollouts/kept"] for step in steps] == [4] * 8
     assert all(step["rollouts/enqueued"] - step["rollouts/failed"] == 4 for step in steps)
     assert "train " not in logs[2].read_text(), "-q prints no line a rollout"
 

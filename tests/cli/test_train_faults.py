@@ -33,7 +33,7 @@ def test_killed_runners_and_proxies_are_replaced_and_a_run_stopped_as_by_ctrl_z_
     arguments: list[str], tmp_path: Path
 ) -> None:
     metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
-    process = start([*arguments, "train.steps=12", "train.save_every=100"])
+    process = start([*arguments, "train.steps=10", "train.save_every=100"])
     wait_for(lambda: len(lines(metrics)) >= 1, process)
     (runner, _), (proxy,) = runners_and_proxies(process)
     for done, victim in ((2, runner), (4, proxy)):
@@ -51,9 +51,9 @@ def test_killed_runners_and_proxies_are_replaced_and_a_run_stopped_as_by_ctrl_z_
     said = [line for line in output.splitlines() if "was killed by SIGKILL; another took its place" in line]
     assert len(said) == 2 and said[0].startswith("Runner") and said[1].startswith("LLM proxy 0")
     steps = lines(metrics)
-    assert [step["rollouts/kept"] for step in steps] == [4] * 12
+    assert [step["rollouts/kept"] for step in steps] == [4] * 10
     assert all(step["rollouts/enqueued"] - step["rollouts/failed"] == 4 for step in steps)
-    assert [step["rollouts/enqueued"] for step in steps[7:]] == [4] * 5, output
+    assert [step["rollouts/enqueued"] for step in steps[7:]] == [4] * 3, output
     assert "Traceback" not in output
     assert_nothing_left(family, ports)
 
@@ -168,4 +168,6 @@ def test_a_supervisor_that_is_stopped_and_killed_before_the_first_step_ends_the_
     output = finish(process, timeout=10)
     assert process.returncode == 2, output
     assert "error: the supervisor of runners and proxies died and cannot be replaced" in output
+    assert "the run may have the same name" in output, "there is nothing to resume"
+    assert not list((tmp_path / "runs" / "r").glob("checkpoints/*"))
     assert_nothing_left(family, ports)

@@ -149,6 +149,7 @@ def _become(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv = order["command"]
+    sys.orig_argv = [sys.executable, *sys.argv]  # with which a program can start itself again
     sys.path[0] = str(Path(sys.argv[0]).parent)
     runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 from tests.support.prepared_python import PreparedProcess
+from tests.support.process_tree import until
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = ROOT / "sql_agent" / "__main__.py"
@@ -95,11 +97,18 @@ def stop(process: Process, number: signal.Signals, run: Path) -> str:
 
 
 def assert_nothing_left(family: list[psutil.Process], ports: set[int]) -> None:
-    _, alive = psutil.wait_procs(family, timeout=15)
-    assert not alive, f"left behind: {[(p.pid, p.cmdline()) for p in alive]}"
+    # A dead process whose parent died too may stay a zombie for seconds, until the system's first process notices.
+    until(lambda: not any(map(_runs, family)), 15)
+    assert not (alive := list(filter(_runs, family))), f"left behind: {[(p.pid, p.cmdline()) for p in alive]}"
     for port in ports:
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) != 0, f"port {port} still answers"
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def family_and_ports(process: Process) -> tuple[list[psutil.Process], set[int]]:

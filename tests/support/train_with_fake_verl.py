@@ -14,6 +14,7 @@ from sql_agent.cli.command import exits_cleanly  # noqa: E402
 from sql_agent.training.verl import run_verl  # noqa: E402
 
 mock.patch("sql_agent.cli.train_checks.verl_is_installed", lambda: True).start()
+mock.patch("sql_agent.training.verl.logs._GRACE_S", 1.0).start()  # verl never ends by itself here
 run_verl.TRAINER_MODULE = "tests.support.fake_verl"
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ TRAIN, ASK = ROOT / "sql_agent" / "train_sql_agent.py", ROOT / "sql_agent" / "sq
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("embedded")
     assert data(["build", "--lang", "en", "--out", str(folder / "s.db")]) == 0
-    questions = ["--db", str(folder / "s.db"), "--out", str(folder / "questions"), "--style", "template", "--per-type", "20"]
-    assert data(["questions", *questions]) == 0
+    files = [f"--db={folder / 's.db'}", f"--out={folder / 'questions'}"]
+    assert data(["questions", *files, "--style=template", "--per-type=20"]) == 0
     simple = {split: _of_drugs(folder / "questions" / f"{split}.parquet") for split in ("train", "val")}
     arguments = [
         "--ci-fast",

@@ -32,8 +32,9 @@ def test_on_one_host_the_policy_listens_at_its_own_address_only_and_wants_the_ru
             addresses = ray.get([each.serve.remote(None, str(tiny_model_folder), 64, {}) for each in find_endpoints(2)])
             for address in addresses:
                 assert urlsplit(address).hostname == "127.0.0.1"
-                with pytest.raises(urllib.error.HTTPError, match="401"):
+                with pytest.raises(urllib.error.HTTPError, match="401") as refused:
                     urllib.request.urlopen(f"{address}/models", timeout=10)
+                refused.value.close()
                 asked = urllib.request.Request(f"{address}/models", headers=bearer("secret"))
                 with urllib.request.urlopen(asked, timeout=10) as answer:
                     assert json.load(answer)["data"][0]["id"] == "policy"
