@@ -5,13 +5,14 @@ A search takes a few milliseconds, where the engine reads the whole database in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sql_agent.database.schema import Schema, quoted
 
 MAX_ROWS = 20_000  # read from each table
 MAX_CHARS = 20_000_000  # of all tables, in equal shares; the page that exceeds a table's share is the last one read
 _PAGE = 1_000  # rows
+_MOST_FOUND = 1_000  # occurrences of a text in a column that are looked at
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character
 
 _Column = tuple[str, str]  # a table and its column
@@ -23,10 +24,22 @@ class CellTexts:
     def __init__(self, columns: Mapping[_Column, str]) -> None:
         self.columns = columns
 
-    def columns_with(self, text: str) -> list[_Column]:
-        """Return the columns that contain `text`, upper and lower case alike, the one with most occurrences first."""
+    def columns_with(self, text: str) -> dict[_Column, int]:
+        """Return how often each column contains `text`, upper and lower case alike, most first, without zeros."""
         counts = {column: cells.count(text.lower()) for column, cells in self.columns.items()}
-        return sorted((column for column, count in counts.items() if count), key=lambda column: -counts[column])
+        return {column: count for column, count in sorted(counts.items(), key=lambda each: -each[1]) if count}
+
+    def beside(self, text: str, column: _Column) -> Iterator[tuple[str, str]]:
+        """Yield the characters before and behind each of the first occurrences of `text`; "" is no letter or digit."""
+        cells = self.columns[column]
+        at = cells.find(text)
+        for _ in range(_MOST_FOUND):
+            if at < 0:
+                return
+            end = at + len(text)
+            before, behind = cells[max(0, at - 1) : at], cells[end : end + 1]
+            yield before if before.isalnum() else "", behind if behind.isalnum() else ""
+            at = cells.find(text, end)
 
 
 def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]]]) -> CellTexts:

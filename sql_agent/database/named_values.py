@@ -11,7 +11,7 @@ import re
 import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -37,6 +37,11 @@ _FEW = 3  # a part from the middle of more names is too common
 _MIN_MISSPELT_CHARS = 4
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _MOST_SIMILAR = 50  # names that are compared with a question by edit distance
+_COMMON_ENDING = 100  # names with the same last two or three characters
+_SEVERAL = 3  # names of rows with a word
+_ITEM_SHARE = 0.005  # minimum share of a term's occurrences that are whole items
+_MIN_OCCURRENCES = 5  # of a word that is no item, minus its length
+_MOST_OCCURRENCES = 20  # a part that occurs more often and never as an item is no term: 少量
 _SINGLE_SHARE = 0.9  # minimum share of one-item cells in a column of single values
 _SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")
 _QUOTED = re.compile(r"[“\"「『](\S.{0,30}?\S)[”\"」』]")
@@ -63,6 +68,7 @@ class _Span:
 
     `word` is the part if it is a word of text cells, whose columns are looked up last.
     `is_name` is whether the part is the name of a row or the beginning of several names.
+    `is_whole` is whether the part is the name of a row, a whole item of a cell, or in quotation marks.
     """
 
     start: int
@@ -70,6 +76,7 @@ class _Span:
     values: tuple[NamedValue, ...]
     word: str = ""
     is_name: bool = False
+    is_whole: bool = True
 
 
 class ValueIndex:
@@ -85,13 +92,17 @@ class ValueIndex:
             for start in range(1, len(key) - _MIN_MIDDLE_CHARS + 1)
             if key[start].isalnum()
         )
+        endings = Counter(key[-size:] for key in self._keys for size in (2, 3) if len(key) > size)
+        self._endings = tuple(ending for ending, count in endings.items() if count >= _COMMON_ENDING)
         self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
         self._columns = list(texts.columns)
         self._single: dict[int, frozenset[str]] = {}  # by column of single values, the items that are whole cells
         self._items = self._read_items(texts)
         short = [item for item in self._items if 3 <= len(item) <= _MAX_CUT_CHARS and self._is_text(item)]
         self._cut_items = {cut for item in short for cut in (item[:-1], item[1:])}
+        self._texts = texts
         self._columns_with = lru_cache(maxsize=10_000)(texts.columns_with)
+        self._is_term = lru_cache(maxsize=10_000)(self._stands_alone)
         self._with_pair: dict[str, list[int]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             if len(key) >= _MIN_MISSPELT_CHARS:
@@ -102,30 +113,33 @@ class ValueIndex:
     def named_in(self, question: str) -> list[NamedValue]:
         """Return at most `MAX_VALUES` values that `question` names, in the order of the question."""
         text = comparable(question[:_MAX_TEXT])
-        exact = [span for start, end in _words(text) if (span := self._exact(text, start, end)) is not None]
+        exact = [span for start, end in _words(text) for span in self._exact(text, start, end)]
         spans = [*exact, *self._misspelt(text, exact), *self._quoted(text)]
         taken: list[_Span] = []
-        for span in sorted(spans, key=lambda span: (span.start - span.end, not span.is_name)):
-            if all(span.end <= other.start or other.end <= span.start for other in taken):
+        for span in sorted(spans, key=lambda span: (not span.is_whole, span.start - span.end, not span.is_name)):
+            is_free = all(span.end <= other.start or other.end <= span.start for other in taken)
+            if is_free and (span.values or self._is_term(span.word)):
                 taken.append(span)
         last_first = sorted(taken, key=lambda span: -span.start)
         first = {(span.values, span.word): span for span in last_first}  # one of equal spans
         best = sorted(first.values(), key=lambda span: (not span.is_name, span.start - span.end))[:MAX_VALUES]
         ordered = sorted(best, key=lambda span: span.start)
-        values = (
-            value for span in ordered for value in (*span.values, *self._with_word(span.word, is_row=bool(span.values)))
-        )
+        values = (value for span in ordered for value in (*span.values, *self._with_word(span.word, span.values)))
         return list(dict.fromkeys(values))[:MAX_VALUES]
 
-    def _exact(self, text: str, start: int, end: int) -> _Span | None:
-        """Return the values that text[start:end] names exactly, or None."""
+    def _exact(self, text: str, start: int, end: int) -> Iterator[_Span]:
+        """Yield what text[start:end] exactly is: a word, with the rows that it names, or a part of names."""
         part = text[start:end]
         rows = self._rows(part)
         begun = self._begun(part) if not rows else ()
-        word = part if self._is_word(part) else ""
-        values = _whole(rows) or ([] if word else list(_beginning(part, begun)))
-        is_name = bool(rows) or len(begun) > 1
-        return _Span(start, end, tuple(values), word, is_name) if values or word else None
+        # A word before a common end of names is a piece of an unknown name: 定痛 of 舒络定痛颗粒.
+        word = part if self._is_word(part) and (rows or not text.startswith(self._endings, end)) else ""
+        is_name, is_text = bool(rows) or len(begun) > 1, self._is_text(word)
+        is_whole = bool(rows) or is_text or (bool(begun) and len(part) >= _MIN_MIDDLE_CHARS)
+        if rows or word:
+            yield _Span(start, end, tuple(_whole(rows)), word, is_name, is_whole)
+        if begun and not is_text:
+            yield _Span(start, end, tuple(_beginning(part, begun)), "", is_name, is_whole)
 
     def _quoted(self, text: str) -> Iterator[_Span]:
         """Yield each part in quotation marks that cells contain, with the columns of the cells."""
@@ -149,13 +163,30 @@ class ValueIndex:
             return False
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
-    def _with_word(self, word: str, *, is_row: bool) -> Iterator[NamedValue]:
-        """Yield the columns, except row names, in which a word occurs most, those of single values apart."""
+    def _stands_alone(self, word: str) -> bool:
+        """Return whether text cells have a word as an item, or between different characters, and do so often enough."""
+        columns = [column for column in self._columns if column not in self._name_columns]
+        near = [pair for column in columns for pair in self._texts.beside(word, column)]
+        whole = sum(before + after == "" for before, after in near)
+        names = sum(count for column, count in self._columns_with(word).items() if column in self._name_columns)
+        if whole or names >= _SEVERAL:
+            return max(whole, 1) >= _ITEM_SHARE * len(near)
+        kinds = (len(set(filter(None, side))) + side.count("") for side in zip(*near, strict=True))
+        return _MIN_OCCURRENCES - len(word) <= len(near) <= min(_MOST_OCCURRENCES, min(kinds, default=0) ** 2)
+
+    def _with_word(self, word: str, rows: Sequence[NamedValue]) -> Iterator[NamedValue]:
+        """Yield the columns in which a word occurs, those of single values apart.
+
+        Columns that have the word as an item come first, then those with most cells, then names of several rows.
+        """
         numbers = self._items.get(word, ())
         items = {self._columns[number] for number in numbers}
+        counts = self._columns_with(word) if word else {}
         # Sentences about a row repeat its name: only items count.
-        found = [column for column in self._columns_with(word) if not is_row or column in items] if word else []
-        shown = _few([column for column in found if column not in self._name_columns])
+        found = [column for column in counts if column not in self._name_columns and (not rows or column in items)]
+        shown = _few(found, items)
+        known = {column for value in rows for column in value.columns}
+        shown += tuple(c for c in counts if c in self._name_columns - known and counts[c] >= _SEVERAL)
         single = {self._columns[number] for number in numbers if word in self._single.get(number, ())}
         for pattern, whole in ((word, True), (f"%{word}%", False)):
             if having := tuple(column for column in shown if (column in single) is whole):
@@ -194,7 +225,8 @@ class ValueIndex:
             if distance and max(known, default=0) < len(key) - 1:
                 similar[distance, start, end] += self._rows(key)
         for (_, start, end), rows in sorted(similar.items()):
-            yield _Span(start, end, tuple(_whole(rows)), is_name=True)
+            word = text[start:end] if self._is_text(text[start:end]) else ""
+            yield _Span(start, end, tuple(_whole(rows)), word, is_name=True)
 
     def _read_items(self, texts: CellTexts) -> dict[str, tuple[int, ...]]:
         """Return for each item the numbers of its columns, the one with most occurrences first."""
@@ -216,11 +248,15 @@ class ValueIndex:
         return {item: kept.setdefault(columns, columns) for item, columns in ordered}
 
 
-def _few(columns: Sequence[_Column]) -> tuple[_Column, ...]:
-    """Return the first columns, and of each table no more than its first ones."""
-    place_in_table = [[other[0] for other in columns[:place]].count(table) for place, (table, _) in enumerate(columns)]
-    few = [column for column, place in zip(columns, place_in_table, strict=True) if place < _MAX_OF_TABLE]
-    return tuple(few[:_MAX_COLUMNS])
+def _few(columns: Iterable[_Column], items: Collection[_Column] = ()) -> tuple[_Column, ...]:
+    """Return the first columns, those of `items` before others, and of each table no more than its first ones.
+
+    More columns of a table follow only if they are in `items`, so no such column is left out for one that is not.
+    """
+    ordered = sorted(columns, key=lambda column: column not in items)
+    place = {column: [table for table, _ in ordered[:at]].count(column[0]) for at, column in enumerate(ordered)}
+    few = [column for column in ordered if column in items or place[column] < _MAX_OF_TABLE]
+    return tuple(sorted(few, key=lambda column: (column not in items, place[column] >= _MAX_OF_TABLE))[:_MAX_COLUMNS])
 
 
 def _whole(rows: Sequence[Name]) -> list[NamedValue]:
@@ -254,8 +290,11 @@ def _windows(text: str, key: str) -> Iterator[tuple[int, int, int]]:
     start = text.find(key[0])
     while start >= 0:
         for end in range(start + len(key) - 1, min(len(text), start + len(key) + 1) + 1):
-            distance = OSA.distance(text[start:end], key, score_cutoff=allowed)
-            is_spelt = all(char.isalpha() or char in key for char in text[start:end])
+            part = text[start:end]
+            distance = OSA.distance(part, key, score_cutoff=allowed)
+            is_spelt = all(char.isalpha() or char in key for char in part)
+            if len(part) < _MIN_MISSPELT_CHARS and not key.startswith(part):
+                continue  # 酸中毒 is not a misspelt 酸碱中毒
             if distance <= allowed and is_spelt and is_word(text, start, end):
                 yield distance, start, end
         start = text.find(key[0], start + 1)

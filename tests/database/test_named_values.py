@@ -36,7 +36,7 @@ ILLNESSES = [
     ("精索静脉曲张", "坠胀；久站"),
     ("Gout", "pain"),
     ("倦怠", "服灵芝胶囊后好转；灵芝胶囊见效"),
-    ("脚气", "穿胶鞋；久站不动"),
+    ("脚气", "穿胶鞋；久站不动；雨天胶鞋不透气；胶鞋太紧"),
     ("腿肿", "久站者多见"),
 ]
 
@@ -117,12 +117,70 @@ def test_a_long_text_names_few_values_and_no_text_breaks_the_look_up(database: D
         database.named_values(text)
 
 
-def test_a_word_is_shown_with_the_columns_that_have_it_most(tmp_path: Path) -> None:
+RANKED = RequiredSchema(
+    {"drug": ("name", "treats", "effects", "warning"), "illness": ("title", "signs", "people")},
+    hint="none",
+    names={"drug": Naming("name"), "illness": Naming("title", called={"代谢紊乱": ("酸碱中毒",)})},
+)
+RANKED_DRUGS = [
+    *((f"药{number}颗粒", "通络定痛，活血", "酸中毒，头晕", "") for number in range(100)),
+    *((f"人用狂犬病疫苗{number}号", "狂犬病，预防狂犬病", "", "狂犬病暴露者") for number in range(3)),
+    ("甲片", "引发闭经者；用于男性肝炎", "闭经；易发肝炎，可发闭经", "易诱发闭经"),
+    ("乙片", "需戒烟；可助人戒烟", "各种疾病治疗", "病治疗时；神经系统疾病者慎用；有神经系统疾病者忌用"),
+    ("丙片", "戒烟", *("加入少量水，加少量酒，极少量，少量的血" * 6 for _ in range(2))),
+    ("丁片", "神经系统疾病；神经系统疾病史", "含神经系统疾病", ""),
+]
+RANKED_ILLNESSES = [("代谢紊乱", "酸中毒；恶心", "神经系统疾病；老人"), ("癌", "神经系统疾病；痛", "")]
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    path = tmp_path_factory.mktemp("ranked") / "drugs.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "CREATE TABLE drug (id INTEGER PRIMARY KEY, name TEXT, treats TEXT, effects TEXT, warning TEXT)"
+        )
+        connection.execute("CREATE TABLE illness (id INTEGER PRIMARY KEY, title TEXT, signs TEXT, people TEXT)")
+        connection.executemany("INSERT INTO drug (name, treats, effects, warning) VALUES (?, ?, ?, ?)", RANKED_DRUGS)
+        connection.executemany("INSERT INTO illness (title, signs, people) VALUES (?, ?, ?)", RANKED_ILLNESSES)
+    with open_database(path, RANKED) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        # 发闭经 and 人戒烟 are parts of items; 闭经 and 戒烟 are items.
+        ("会并发闭经的病", ["drug.effects, drug.treats LIKE '%闭经%'"]),
+        ("帮人戒烟的药", ["drug.treats LIKE '%戒烟%'"]),
+        # 少量 occurs often and is never an item.
+        ("要少量吃", []),
+        # 定痛 is a piece of an unknown drug's name.
+        ("舒络定痛颗粒怎么吃", []),
+        # 狂犬 is no item, but several drugs are called so.
+        ("狂犬疫苗有几种", ["drug.treats, drug.warning, drug.name LIKE '%狂犬%'"]),
+        # Three columns have the word as an item, and two inside other items.
+        (
+            "神经系统疾病患者的药",
+            ["drug.treats, illness.signs, illness.people, drug.warning LIKE '%神经系统疾病%'"],
+        ),
+        # Three characters are no misspelling of the other name 酸碱中毒.
+        ("酸中毒怎么办", ["drug.effects, illness.signs LIKE '%酸中毒%'"]),
+        ("酸碱中独怎么办", ["illness.title = '代谢紊乱'"]),
+    ],
+)
+def test_of_overlapping_parts_items_count_before_parts_of_items(
+    ranked: Database, question: str, found: list[str]
+) -> None:
+    assert list(map(str, ranked.named_values(question))) == found
+
+
+def test_a_word_is_shown_with_columns_that_have_it_as_an_item_then_with_those_that_have_it_most(tmp_path: Path) -> None:
     path = tmp_path / "drugs.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE drug (id INTEGER PRIMARY KEY, name TEXT, treats TEXT, colour TEXT, box TEXT)")
         connection.execute("CREATE TABLE illness (id INTEGER PRIMARY KEY, title TEXT, signs TEXT)")
-        # Only one cell of `colour` has the word as an item; LIKE finds it in three columns.
+        # Only `colour` has the word as an item; LIKE finds it more often in `treats`.
         rows = [
             ("a", "剧烈头痛", "白；头痛", "头痛者慎用"),
             ("b", "偏头痛", "白；红", ""),
@@ -132,4 +190,4 @@ def test_a_word_is_shown_with_the_columns_that_have_it_most(tmp_path: Path) -> N
         connection.execute("INSERT INTO illness (title, signs) VALUES ('x', '头痛欲裂')")
     with open_database(path, SCHEMA) as database:
         (value,) = database.named_values("头痛怎么办")
-    assert str(value) == "drug.treats, drug.box, illness.signs LIKE '%头痛%'"  # at most two columns of a table
+    assert str(value) == "drug.colour, drug.treats, illness.signs LIKE '%头痛%'"  # at most two columns of a table

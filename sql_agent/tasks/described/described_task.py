@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
@@ -150,21 +150,36 @@ def _column(name: str, column: Column, table: Table) -> str:
 def with_named_values(description: Description) -> Callable[[Question, Database], str]:
     """Return a function that returns a question and, in a second line, the database values that the question names.
 
-    An everyday word in `description.said` stands for its item. Parts of values that `description` uses to ask for a
-    column, such as a label, are left out.
+    An everyday word in `description.said` stands for its item, but not inside a longer value or everyday word: 肿 is no
+    word of 肿瘤. Parts of values that `description` uses to ask for a column, such as a label, are left out.
     """
     plain = "\n".join(_SLOT.sub("\n", text) for text in _texts(description)).casefold()
     said = {other: item for item, others in description.said.items() for other in others if other not in plain}
 
     def question_text(question: Question, database: Database) -> str:
         asked = question.question
-        items = [item for other, item in said.items() if other in asked]
-        found = database.named_values("\n".join([asked, *items]))
-        shown = [str(value) for value in found if value.operator == "=" or value.value.strip("%") not in plain]
+        found = database.named_values(asked)
+        heard = [other for other in said if other in asked]
+        known = {*heard, *(value.value.strip("%") for value in found)}
+        if items := [said[other] for other in heard if _is_beside(other, known, asked)]:
+            found = database.named_values("\n".join([asked, *items]))
+        shown = [
+            str(value)
+            for value in found
+            if value.operator == "=" or (text := value.value.strip("%")) not in plain or f"“{text}”" in asked
+        ]
         words = wordings(question.lang)
         return f"{asked}\n{words['values']}{'; '.join(shown) or words['no_values']}"
 
     return question_text
+
+
+def _is_beside(word: str, others: Iterable[str], text: str) -> bool:
+    """Return whether `text` has a word outside the longer ones of `others`."""
+    for other in others:
+        if word in other != word:
+            text = re.sub(re.escape(other), "\n", text, flags=re.IGNORECASE)
+    return word in text
 
 
 def _texts(description: Description) -> Iterator[str]:

@@ -14,6 +14,7 @@ from sql_agent.database import open_database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Evidence, QueryCall, Question
+from sql_agent.tasks.described.described_task import with_named_values
 from sql_agent.tasks.task import load_task
 from tests.tasks.described.conftest import Described
 from tests.tasks.described.databases import make_shop
@@ -38,6 +39,17 @@ def test_a_question_is_shown_with_the_values_that_it_names(shop: Described) -> N
         f"{asked[0].question}\nValues: products.productName = 'Blue kettle'",
         f"{asked[1].question}\nValues: none",
     ]
+
+
+def test_an_everyday_word_inside_the_name_of_a_row_is_no_word(shop: Described) -> None:
+    description = shop.description.model_copy(update={"said": {"steel": ("kettle",)}})
+    with shop.task.open_database(load_settings()) as database:
+        asked = [
+            Question(id="q", question=text, answer="?", lang="en") for text in ("Who has a kettle?", "Any blue kettle?")
+        ]
+        shown = [with_named_values(description)(question, database).partition("Values: ")[2] for question in asked]
+    assert "'%steel%'" in shown[0]
+    assert shown[1] == "products.productName = 'Blue kettle'"
 
 
 def test_the_thought_of_a_demonstration_has_the_label_of_the_column(shop: Described) -> None:
