@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.processes import SCRIPT, assert_nothing_left, lines
+from tests.support.processes import ROOT, assert_nothing_left, lines, start, wait_for
 from tests.support.tiny_training import tiny_training
+
+SCRIPT = ROOT / "tests" / "support" / "train_in_terminal.py"
 
 
 @pytest.mark.slow
@@ -21,16 +20,9 @@ def test_a_terminal_that_is_closed_stops_a_run_after_saving(tmp_path: Path, tiny
     run = tmp_path / "runs" / "r"
     arguments = [*tiny_training(tmp_path, tiny_model_folder), "train.steps=500", "train.save_every=100"]
     screen, keyboard = os.openpty()
-    process = subprocess.Popen(
-        ["setsid", "--ctty", sys.executable, str(SCRIPT), *arguments],
-        stdin=keyboard,
-        stdout=keyboard,
-        stderr=keyboard,
-    )
+    process = start(arguments, script=SCRIPT, TERMINAL=os.ttyname(keyboard))
+    wait_for(lambda: len(lines(run / "metrics.jsonl")) >= 2, process)
     os.close(keyboard)
-    until = time.monotonic() + 240
-    while len(lines(run / "metrics.jsonl")) < 2 and time.monotonic() < until:
-        time.sleep(0.1)
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     os.close(screen)
     assert process.wait(timeout=60) == 130

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.cli.command import exits_cleanly
 from sql_agent.cli.export import main
 from tests.support.processes import ROOT, run_command
 from tests.support.small_run import make_run
@@ -18,18 +19,16 @@ from tests.support.small_run import make_run
 SCRIPT = ROOT / "scripts" / "export_checkpoint.sh"
 
 
-def test_exporting_says_which_checkpoints_there_are(tmp_path: Path) -> None:
-    result = run_command("bash", SCRIPT, tmp_path / "none", tmp_path / "out")
-    assert result.returncode == 2 and "there is no run at" in result.stderr
-    result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out")
-    assert result.returncode == 2 and "has no checkpoint" in result.stderr
+def test_exporting_says_which_checkpoints_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*arguments: object) -> str:
+        assert exits_cleanly(main, [*map(str, arguments)]) == 2
+        return capsys.readouterr().err
+
+    assert "there is no run at" in refused(tmp_path / "none", tmp_path / "out")
+    assert "has no checkpoint" in refused(tmp_path, tmp_path / "out")
     (tmp_path / "checkpoints/global_step_20").mkdir(parents=True)
-    result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out", "--step", 10)
-    assert (
-        result.returncode == 2
-        and "no checkpoint of step 10" in result.stderr
-        and "step that has one: 20" in result.stderr
-    )
+    error = refused(tmp_path, tmp_path / "out", "--step", 10)
+    assert "no checkpoint of step 10" in error and "step that has one: 20" in error
 
 
 def test_a_checkpoint_of_the_local_backend_is_copied(tmp_path: Path, tiny_model_folder: Path) -> None:

@@ -37,11 +37,21 @@ _IMPORTED = (
 
 
 class PreparedProcess:
-    """A running script, with what the tests use of `subprocess.Popen`; stdout and stderr go into the file `output`."""
+    """A running script, with what the tests use of `subprocess.Popen`.
+
+    stdout and stderr go into the file `output`. `project` is the folder that the packages sql_agent and tests are in.
+    """
 
     def __init__(
-        self, script: str | Path, arguments: Sequence[str], environment: dict[str, str], output: str | Path = ""
+        self,
+        script: str | Path,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        output: str | Path = "",
+        *,
+        project: Path = ROOT,
     ) -> None:
+        self._project = project
         if not output:
             descriptor, output = tempfile.mkstemp(prefix="output-of-a-script-")
             os.close(descriptor)
@@ -53,13 +63,13 @@ class PreparedProcess:
             "folder": str(Path.cwd()),
             "output": str(self._output),
         }
-        self.pid: int = _answered(order)
+        self.pid: int = _answered(order, project)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
         """Return the exit code, that of a signal negative; None while the script runs."""
         if self.returncode is None:
-            self.returncode = _answered({"ended": self.pid})
+            self.returncode = _answered({"ended": self.pid}, self._project)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -95,19 +105,19 @@ class PreparedProcess:
 
 
 @functools.cache
-def _server() -> subprocess.Popen[str]:
+def _server(project: Path) -> subprocess.Popen[str]:
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.support.prepared_python"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=project, start_new_session=True,
     )  # fmt: skip
     atexit.register(server.communicate)  # which closes its input, and so ends it
     return server
 
 
-def _answered(order: dict[str, Any]) -> Any:
-    if _server().poll() is not None:  # a test may have ended it together with the children of a script
+def _answered(order: dict[str, Any], project: Path) -> Any:
+    if _server(project).poll() is not None:  # a test may have ended it together with the children of a script
         _server.cache_clear()
-    server = _server()
+    server = _server(project)
     assert server.stdin is not None and server.stdout is not None
     server.stdin.write(json.dumps(order) + "\n")
     server.stdin.flush()
