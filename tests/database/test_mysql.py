@@ -191,6 +191,7 @@ class TestTheServer:
                 read(connection, f"ALTER USER '{user}'@'%' ACCOUNT UNLOCK")
             assert database.query(FAST).status == "ok"
 
+    @pytest.mark.slow
     def test_one_that_falls_silent_is_waited_for_and_the_statement_is_not_called_slow(
         self, server_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -119,6 +119,7 @@ def test_a_fast_query_ends_while_many_slow_ones_still_run(database: Database) ->
         assert {query.result().error.kind for query in slow if query.result().error} == {"timeout"}  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_slow_statements_take_turns_and_end_without_a_restart(path: Path) -> None:
     most = max(1, usable_cores() - 1)
 

@@ -150,6 +150,7 @@ def test_the_key_of_a_policy_is_in_no_file_while_its_proxy_runs_and_after_it_was
         server.stop()
 
 
+@pytest.mark.slow
 def test_a_model_that_is_down_is_named_as_the_cause_and_a_proxy_that_is_ended_is_replaced(
     processes: RunProcesses, tmp_path: Path
 ) -> None:

@@ -212,6 +212,7 @@ async def test_an_error_of_who_watches_loses_no_later_event(supervisor: Supervis
     assert len(errors) == 2
 
 
+@pytest.mark.slow
 async def test_a_child_that_the_kernel_kills_for_memory_is_reported_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
