@@ -157,11 +157,15 @@ def _plain_lines(text: str) -> list[str]:
 
 
 def _without_numbering(parts: list[str]) -> list[str]:
-    """Return `parts` without list numbers. Numbers that do not count up from 1 are no list numbers and stay."""
+    """Return `parts` without list numbers, which count up from 1, or from any number where a cell's "6." is quoted.
+
+    Before a number, only a list number that counts up from 1 is one: "6、5" may be two guesses.
+    """
     marks = [_NUMBERED.match(part) for part in parts]
+    first = next((part[mark.end() :] for part, mark in zip(parts, marks, strict=True) if mark), "")
     last = 0
     for number in (int(mark[1]) for mark in marks if mark):
-        if number not in {1, last + 1}:
+        if number not in {1, last + 1} and (last or _NUMBER.fullmatch(_compact(first))):
             return parts
         last = number
     return [part[mark.end() :] if mark else part for part, mark in zip(parts, marks, strict=True)]
