@@ -117,7 +117,7 @@ def _absent(catalog: Catalog, count: int, rng: random.Random) -> tuple[NameIndex
 
 
 def _shortest(others: OtherNames, row: Row) -> str:
-    return min([row.name, *others.short(row.name)], key=len)
+    return min([row.name, *others.short(row)], key=len)
 
 
 def _without_names(catalog: Catalog) -> list[str]:

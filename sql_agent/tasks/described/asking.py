@@ -26,7 +26,7 @@ from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.statement import Comparison, Statement
 from sql_agent.tasks.described.words import filled, half
 
-_ASIDE_SHARE = 0.2  # of all questions: those with a remark
+_ASIDE_SHARE = 0.1  # of all questions: those after a remark
 _NAME_SHARE = 0.25  # of the questions about one row: those that name the row in other words
 _PART_SHARE = 0.4  # of the latter: those whose first statement searches a part of the name, if that finds the row
 _SAID_SHARE = 0.5  # of the searches for a value with an everyday word: those that say this word
@@ -70,12 +70,11 @@ class Asker:
             return None
         draft = found
         said, route = self._said(draft) if not self._plain else ({}, None)
-        aside = self._aside(draft)
-        text = self._with_aside(draft.wording.say(self._chosen, held_out=held_out, **said), aside, held_out=held_out)
+        text = self._with_aside(draft.wording.say(self._chosen, held_out=held_out, **said), draft, held_out=held_out)
         if text in self._texts or _STUTTER.search(text) or self._names_a_row(draft):
             return None
         if not said and not self._plain:
-            route = self._detours.around(draft, text, aside)
+            route = self._detours.around(draft, text)
             if route is None and self._chosen.random() < _BOTH_SHARE:
                 draft = self._detours.two_columns(draft)
         route = route or self._detours.direct(draft)
@@ -86,20 +85,27 @@ class Asker:
             self._texts.add(text)
         return question
 
-    def _aside(self, draft: Draft) -> Condition | None:
-        """Return, for a share of the drafts, a condition for a remark, whose value is in no fact; else None."""
+    def _with_aside(self, text: str, draft: Draft, *, held_out: bool) -> str:
+        """Return the question, for a share of the drafts after a remark, such as on an item of the asked row."""
         if self._plain or self._chosen.random() >= _ASIDE_SHARE:
-            return None
-        conditions = [each for each in self._catalog.conditions(draft.statement.table) if each.phrase == "list"]
-        found = self._chosen.choice(conditions) if conditions else None
-        return found if found and not any(found.value in fact for fact in draft.facts) else None
-
-    def _with_aside(self, text: str, aside: Condition | None, *, held_out: bool) -> str:
-        """Return the question with a remark, which often names the value of `aside`."""
-        if aside is None or aside.value in text:
             return text
-        way = self._chosen.choice(half(self._catalog.words["asides"], held_out=held_out))
-        return filled(way, question=text, value=aside.value)
+        plain = [filled(way, question=text) for way in half(self._catalog.words["asides"], held_out=held_out)]
+        return self._chosen.choice(self._asides_on_items(text, draft, held_out=held_out) or plain)
+
+    def _asides_on_items(self, text: str, draft: Draft, *, held_out: bool) -> list[str]:
+        """Return the question after remarks on items of the asked row that are names or have an everyday word."""
+        if (row := draft.subject) is None:
+            return []
+        read = {output.column for output in draft.statement.outputs}
+        found = []
+        for name, column in self._catalog.table(row.table).columns.items():
+            words = self._catalog.words_of(row, name) if column.asides and name not in read else []
+            everyday, names = self._catalog.description.said, self._catalog.names
+            for word in (word for word in words if word not in text and (word in everyday or word in names)):
+                said = self._chosen.choice([word, *everyday.get(word, ())])
+                way = self._chosen.choice(half(column.asides, held_out=held_out))
+                found.append(filled(way, question=text, value=said))
+        return found
 
     def _names_a_row(self, draft: Draft) -> bool:
         """Return whether a question about an unknown name uses the alias of a row, such as 胆石症 for 胆结石."""

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import accumulate
 from statistics import median
 
@@ -16,7 +16,7 @@ from sql_agent.database.schema import fold
 from sql_agent.reward.judges.items import split
 from sql_agent.schemas import Cell, Evidence
 from sql_agent.tasks.described.conditions import LONGEST, Condition, equal, is_true, periods, ranges, true
-from sql_agent.tasks.described.description import Column, Description, Link, Part, Table
+from sql_agent.tasks.described.description import Column, Description, Link, Part, Table, column_of
 from sql_agent.tasks.described.guess import DATE
 from sql_agent.tasks.described.statement import Comparison
 from sql_agent.tasks.described.table_rows import DatabaseRows
@@ -29,8 +29,10 @@ _SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
 _MOST_OF_A_COLUMN = 40  # conditions, and one more for every `_ROWS_EACH` rows
 _ROWS_EACH = 10
 _MOST_SEARCHED = 60  # searched words or items of a column, and one more for every `_ROWS_EACH` rows
-_PROSE_CHARS = 20  # shorter texts are values such as addresses
+PROSE_CHARS = 20  # shorter texts are values such as addresses
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
+_LONGEST_WORD = 5  # characters of a Chinese word in a name
+_CODES = 0.9  # least share of different texts in a column of codes, such as registration numbers
 _MOST_WITH_WORD = 12  # rows with a searched word
 COMMON = frozenset({"about", "after", "their", "there", "these", "which", "where", "while", "would", "other", "being"})
 
@@ -121,6 +123,17 @@ class Catalog:
         part = fold(text)
         return any(part in cells for cells in self.texts())
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all rows."""
+        return frozenset(row.name for rows in self.rows.values() for row in rows)
+
+    @cache  # noqa: B019
+    def is_in_one_column(self, value: str) -> bool:
+        """Return whether a value is the whole cell in exactly one described column, so that it needs no label."""
+        ends = f"\0{fold(value)}\0"
+        return sum(ends in f"\0{cells}\0" for cells in self.texts()) == 1
+
     def names_in(self, text: str) -> set[str]:
         """Return the names of rows that a text contains."""
         folded = text.casefold()
@@ -147,11 +160,6 @@ class Catalog:
         parts = (part.strip().rstrip(".").strip() for part in pieces)
         return list(dict.fromkeys(filter(None, parts)))
 
-    def items(self, row: Row, column: str) -> list[str]:
-        """Return the distinct items of a list; [] if an item is too long or has a separator inside."""
-        items = self._raw_items(row, column)
-        return items if all(map(self.fits, items)) else []
-
     def _raw_items(self, row: Row, column: str) -> list[str]:
         parts = (part.strip().rstrip("。") for part in self._parts(row, column))
         return list(dict.fromkeys(filter(None, parts)))
@@ -161,14 +169,49 @@ class Catalog:
         return text.split(described.separator) if described.kind == "list" else [text]
 
     def words_of(self, row: Row, column: str) -> list[str]:
-        """Return what a question can search for in a cell: items of a list, words of a text."""
-        if self.column(row.table, column).kind == "list":
+        """Return what a question can search for in a cell: items of a list, words of a text or of its vocabulary."""
+        described = self.column(row.table, column)
+        if described.vocabulary:
+            return self._vocabulary_by_place(row.table, column).get(row.place, [])
+        if described.kind == "list":
             return self._raw_items(row, column)
         return list(dict.fromkeys(_WORD.findall(str(row.values[column] or ""))))
 
     def says(self, word: str) -> bool:
         """Return whether `word` has the form of an item or a word that people search for."""
         return _VALUE.fullmatch(word) is not None and word not in self.words["nothing"]
+
+    @cache  # noqa: B019
+    def terms(self, table: str, column: str) -> Mapping[str, int]:
+        """Return the words of a list, or of a column with a vocabulary, that people search for, with their rows.
+
+        A clause, an item with a number, and an item of a single cell are no terms; an item that another column has too
+        is one.
+        """
+        found = {item: len(places) for item, places in self._with_items(table, column).items() if self.says(item)}
+        if self.column(table, column).vocabulary:
+            return {word: count for word, count in found.items() if count > 1}
+        return {
+            item: count
+            for item, count in found.items()
+            if (count > 1 or self._columns_of_items()[item] > 1)
+            and not self._clause.search(item)
+            and not any(map(str.isdigit, item))
+        }
+
+    @cached_property
+    def _clause(self) -> re.Pattern[str]:
+        """Matches what is a clause and no term: it starts with, contains or ends with one of some words."""
+        starts, inside, ends = ("|".join(self.words[f"clause_{place}"]) for place in ("starts", "words", "ends"))
+        return re.compile(f"^(?:{starts})|{inside}|(?:{ends})$")
+
+    @cache  # noqa: B019
+    def _vocabulary_by_place(self, table: str, column: str) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for word, places in self._with_items(table, column).items():
+            for place in places:
+                found.setdefault(place, []).append(word)
+        return found
 
     def part(self, row: Row, column: str, part: Part) -> list[str]:
         """Return the items of a cell that belong to `part`; [] if all do, or if one is unclear."""
@@ -246,11 +289,19 @@ class Catalog:
     @cache  # noqa: B019
     def _with_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
         """Return the places of the rows that have an item or a word, by its text."""
+        if vocabulary := self.column(table, column).vocabulary:
+            sources = [column_of(name, table) for name in vocabulary]
+            words = {word for source in sources for word in self._words_of_column(*source)}
+            return {word: frozenset(self._containing(table, column, fold(word))) for word in sorted(words)}
         places: dict[str, list[int]] = {}
         for place, row in enumerate(self.rows[table]):
             for item in self.words_of(row, column):
                 places.setdefault(item, []).append(place)
         return {item: frozenset(found) for item, found in places.items()}
+
+    def _words_of_column(self, table: str, column: str) -> Iterable[str]:
+        is_name = column == self.table(table).name
+        return [row.name for row in self.named(table) if self.says(row.name)] if is_name else self.terms(table, column)
 
     @cache  # noqa: B019
     def texts(self) -> list[str]:
@@ -286,12 +337,17 @@ class Catalog:
     def _conditions_on(self, table: str, name: str, column: Column) -> Iterable[Condition]:
         cells = [row.values[name] for row in self.rows[table] if row.values[name] is not None]
         found: Iterable[Condition] = ()
-        if column.kind == "category" or (column.kind == "text" and _are_short(cells)):
+        if column.vocabulary:
+            found = self._with_item(table, name, "text")
+        elif column.kind == "category" or (column.kind == "text" and _are_short(cells)):
+            counts = Counter(cells)
+            if column.kind == "text" and len(counts) < _CODES * len(cells):
+                cells = [cell for cell in cells if counts[cell] > 1]  # nobody searches for one cell's sentence
             found = (each for each in equal(name, cells) if not re.search(r"[;；，。]", each.value))
         elif column.kind == "flag" and not is_verb(column.label):
             found = true(name, cells)
         elif column.kind == "list":
-            found = self._with_item(table, name)
+            found = self._with_item(table, name, "list")
         elif column.kind in {"text", "name"}:
             found = self._with_word(table, name, column.kind)
         elif column.kind == "number" and cells:
@@ -302,13 +358,10 @@ class Catalog:
             found = periods(name, cells, self.description.lang, self.words["months"])
         return found
 
-    def _with_item(self, table: str, column: str) -> Iterator[Condition]:
-        having = {item: len(places) for item, places in self._with_items(table, column).items() if self.says(item)}
-        # A clause that one cell has is nothing that people search for; an item that another column has is a term.
-        terms = {item: count for item, count in having.items() if count > 1 or self._columns_of_items()[item] > 1}
-        for item in self._some(table, terms):
+    def _with_item(self, table: str, column: str, phrase: str) -> Iterator[Condition]:
+        for item in self._some(table, self.terms(table, column)):
             test, opposite = Comparison(column, "LIKE", item), Comparison(column, "NOT LIKE", item)
-            yield Condition(column, (test,), "list", item, opposite=(opposite,))
+            yield Condition(column, (test,), phrase, item, opposite=(opposite,))
 
     @cache  # noqa: B019
     def _columns_of_items(self) -> Counter[str]:
@@ -317,13 +370,16 @@ class Catalog:
         for name, table in self.description.tables.items():
             found.update({row.name for row in self.rows[name]})
             for column, described in table.columns.items():
-                if described.kind == "list":
+                if described.kind == "list" and not described.vocabulary:
                     found.update(self._with_items(name, column).keys())
         return found
 
     def _with_word(self, table: str, column: str, phrase: str) -> Iterator[Condition]:
         texts = [str(row.values[column]) for row in self.rows[table] if isinstance(row.values[column], str)]
         having = Counter(word for text in texts for word in {w.casefold() for w in _WORD.findall(text)})
+        if phrase == "name" and self.description.lang == "zh":  # between letters and digits stand parts of words
+            names = {name for name in texts if len(name) <= _LONGEST_WORD and self.says(name)}
+            having = Counter({name: len(list(self._containing(table, column, fold(name)))) for name in names})
         for word in self._some(table, {word: count for word, count in having.items() if 2 <= count <= _MOST_WITH_WORD}):
             test = Comparison(column, "LIKE", word)
             # LIKE must not find an English word inside longer ones; a Chinese clause may be a part of another.
@@ -346,7 +402,7 @@ def _are_short(cells: Sequence[Cell]) -> bool:
     """Return whether people name the cells of a column as a whole: no prose, and no float such as a latitude."""
     return (
         not any(isinstance(cell, float) for cell in cells)
-        and median([len(str(cell)) for cell in cells] or [0]) < _PROSE_CHARS
+        and median([len(str(cell)) for cell in cells] or [0]) < PROSE_CHARS
     )
 
 

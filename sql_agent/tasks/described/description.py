@@ -34,7 +34,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 Wordings = tuple[str, ...]
 # The fields of a column that are lists of wordings.
-WORDINGS = ("ask", "ask_two", "ask_some", "confirm", "find", "find_two", "count", "any_of", "has", "lacks")
+WORDINGS = ("ask", "ask_two", "confirm", "find", "find_two", "count", "any_of", "has", "lacks")
 
 
 def _with(*slots: str) -> AfterValidator:
@@ -76,12 +76,16 @@ class Column(Record):
     """A column of a table. All wordings are optional.
 
     label      what people call the column; `plural` is for several of its items, or for what a number counts
+    also       other words for the label, which half of the questions say
     meaning    what the model is told about the column, besides its name; default: the label
     separator  what separates the items of a list
     unit       unit of a number, such as kg
     values     the values of a category or a flag, if they are few; the model sees them
     near       columns that people confuse with this one
-    ask        ways to ask for the cell of {name}; `ask_two` for those of {name} and {other}, `ask_some` for two items
+    vocabulary  columns whose items people search for in this one, such as sizes in a text of remarks; a column of
+               another table is "table.column"
+    asides     what people say before a {question} about a row whose cell has {value}, such as a colour
+    ask        ways to ask for the cell of {name}; `ask_two` for those of {name} and {other}
     confirm    ways to ask whether {value} is in the cell of {name}
     find       ways to ask for the rows with {value}; `find_two` for those that also {and_other}, a phrase of another
                column's `has` or `lacks`; `count` for their number; `any_of` for any three of them
@@ -93,14 +97,16 @@ class Column(Record):
     kind: Kind
     label: str = Field(min_length=1)
     plural: str = ""
+    also: tuple[str, ...] = ()
     meaning: str = ""
     separator: str = ""
     unit: str = ""
     values: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
+    asides: Annotated[Wordings, _with("value", "question")] = ()
     ask: _OfRow = ()
     ask_two: Annotated[Wordings, _with("name", "other")] = ()
-    ask_some: _OfRow = ()
     confirm: Annotated[Wordings, _with("name", "value")] = ()
     find: _OfValue = ()
     find_two: Annotated[Wordings, _with("value", "and_other")] = ()
@@ -231,7 +237,18 @@ class Description(Record):
             for table, column in (link.source, link.target, *((link.target[0], column) for column in link.ask)):
                 if table not in self.tables or column not in self.tables[table].columns:
                     raise ValueError(f"a link names {table}.{column}, which is not described")
+        for name, described in self.tables.items():
+            for source in (source for each in described.columns.values() for source in each.vocabulary):
+                table, column = column_of(source, name)
+                if table not in self.tables or column not in self.tables[table].columns:
+                    raise ValueError(f"a vocabulary names {source}, which is not described")
         return self
+
+
+def column_of(name: str, table: str) -> tuple[str, str]:
+    """Return the table and the column that "table.column" names, or "column" of `table`."""
+    owner, _, column = name.rpartition(".")
+    return owner or table, column
 
 
 def read_description(path: Path) -> Description:
@@ -248,6 +265,9 @@ def read_description(path: Path) -> Description:
 def restricted(description: Description, columns: Mapping[str, Collection[str]]) -> Description:
     """Return the description of those tables and columns that a database has; `columns` maps tables to columns."""
 
+    def is_there(table: str, column: str) -> bool:
+        return fold(column) in map(fold, columns.get(table, ()))
+
     def of_table(name: str, table: Table) -> Table:
         has = {fold(column) for column in columns[name]}
         kept = {
@@ -255,6 +275,7 @@ def restricted(description: Description, columns: Mapping[str, Collection[str]])
                 update={
                     "near": tuple(near for near in column.near if fold(near) in has),
                     "then": {other: ways for other, ways in column.then.items() if fold(other) in has},
+                    "vocabulary": tuple(each for each in column.vocabulary if is_there(*column_of(each, name))),
                 }
             )
             for key, column in table.columns.items()

@@ -42,8 +42,8 @@ class Detours:
         """Return the route without a detour."""
         return Route(tuple(each.sql(self._catalog.database) for each in draft.statements), draft.expected)
 
-    def around(self, draft: Draft, text: str, aside: Condition | None) -> Route | None:
-        """Return a route whose first statement fails, or None. A remark in `text` may name the value of `aside`."""
+    def around(self, draft: Draft, text: str) -> Route | None:
+        """Return a route whose first statement fails, or None; `text` is the question."""
         statement = draft.statement
         if len(draft.statements) > 1 or statement.joins or statement.any_test or self._chosen.random() >= SHARE:
             return None
@@ -63,9 +63,6 @@ class Detours:
                 lambda: self._words_beside(draft, Comparison(condition.column, "LIKE", condition.value), text),
             ]
         self._chosen.shuffle(ways)
-        if searched and aside is not None and aside.value in text:
-            with_aside = replace(draft.statement, where=(*draft.statement.where, *aside.tests))
-            ways.insert(0, lambda: (with_aside, searched[0].value))
         found = filter(None, (way() for way in ways))
         return next((route for each in found if (route := self.after(draft, *each)) is not None), None)
 
@@ -81,7 +78,7 @@ class Detours:
             return None
         read = f" FROM {self._catalog.database.written(draft.statement.table)} "  # another table may have the same text
         suggestions = suggested_statements(answer.hint) if len(direct.statements) == 1 else ()
-        for suggested in (each for each in suggestions if read in each):
+        for suggested in (each for each in suggestions if read in each and needed in each):
             found = self._query(suggested)
             if found.error is None and _contain(found.records, draft.expected):
                 return Route((sql, suggested), found.records)

@@ -12,10 +12,12 @@ from sql_agent.tasks.described.catalog import Catalog, Row
 from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
-from sql_agent.tasks.described.words import Wording, filled, with_article
+from sql_agent.tasks.described.words import Wording, filled, plural_of, with_article
 
 MOST_ROWS = 8  # rows that an answer lists; nobody wants to read more
 MOST_COUNTED = 10  # rows of a count with evidence
+_MANY_WORDINGS = 4
+_LABEL_SHARE = 0.5  # of the questions about a column with other words for its label: those that say the label
 Key = tuple[str, str]
 _Item = TypeVar("_Item")
 _Phrases = Mapping[str, tuple[str, ...]]
@@ -156,7 +158,10 @@ class Drafting:
         weights = [len(by_table[table]) ** 0.5 for table in tables]
         for _ in range(20 * sum(map(len, by_table.values())) if tables else 0):
             table = self._chosen.choices(tables, weights)[0]
-            name, column = self._chosen.choice(list(self._table_columns(table, *kinds).items()))
+            columns = list(self._table_columns(table, *kinds).items())
+            filled = [1 + len(self._catalog.filled_rows(table, name)) for name, _ in columns]
+            # A column that few rows have filled is drawn less often, or these rows would be in too many questions.
+            name, column = self._chosen.choices(columns, [count**0.25 for count in filled])[0]
             # Most rows of a real table have few columns filled.
             row = self._chosen.choice(self._catalog.filled_rows(table, name) or by_table[table])
             yield row, name, column
@@ -166,8 +171,17 @@ class Drafting:
         return {n: c for n, c in columns.items() if c.kind in kinds or (not kinds and c.kind not in {"id", "name"})}
 
     def _conditions(self) -> list[tuple[str, Condition]]:
-        """Return the conditions on all tables in random order."""
-        return self._shuffled((table, each) for table in self._tables for each in self._catalog.conditions(table))
+        """Return the conditions on all tables in random order, at first more evenly of all columns than they are."""
+        by_column: dict[tuple[str, str], list[Condition]] = {}
+        for table in self._tables:
+            for condition in self._catalog.conditions(table):
+                by_column.setdefault((table, condition.column), []).append(condition)
+        places = [
+            ((number + self._chosen.random()) / len(conditions) ** 0.5, table, condition)
+            for (table, _), conditions in by_column.items()
+            for number, condition in enumerate(self._shuffled(conditions))
+        ]
+        return [(table, condition) for _, table, condition in sorted(places, key=lambda place: place[0])]
 
     def _other(self, table: str, first: Condition) -> Condition | None:
         """Return a condition on another column, if possible one that a row meets together with the first, or None."""
@@ -191,10 +205,20 @@ class Drafting:
             return name
         return filled(self._words["row"], table=described.label, name=name)
 
+    def _spoken(self, column: Column) -> Column:
+        """Return the column as a question calls it: for a half of the questions, other words are the label."""
+        if not column.also or self._chosen.random() < _LABEL_SHARE:
+            return column
+        label, english = self._chosen.choice(column.also), self._catalog.description.lang == "en"
+        return column.model_copy(
+            update={"label": label, "plural": plural_of(label) if english and column.plural else ""}
+        )
+
     def _slots(self, column: Column, **slots: str) -> dict[str, str]:
         if "value" in slots and column.unit and column.kind == "number":
             slots["value"] = slots["value"].removesuffix(column.unit).strip() + f" {column.unit}"
         much = {word: self._words[word] for word in ("max", "min", "more")}
+        column = self._spoken(column)
         labels = {"label": column.label, "labels": column.labels, "a_label": with_article(column.label)}
         return {**much, **labels, **slots}
 
@@ -202,6 +226,7 @@ class Drafting:
         """Return the words of a superlative: "the highest price", or "the most beds" if the column is a count."""
         if not column.counts:
             return self._slots(column)
+        column = column.model_copy(update={"also": ()})
         words = {"max": self._words["max_count"], "min": self._words["min_count"]}
         return {**self._slots(column), **words, "label": column.labels}
 
@@ -222,6 +247,12 @@ class Drafting:
             phrases["do"] = column.has
             phrases["with"] = tuple(filled(self._words["that"], has=has) for has in column.has)
             phrases["dont"] = column.lacks or phrases.get("dont", ())
+        elif (
+            condition.phrase == "category"
+            and self._catalog.says(condition.value)
+            and self._catalog.is_in_one_column(condition.value)
+        ):
+            phrases = {k: (*v, *conditions["unlabelled"].get(k, ())) for k, v in phrases.items()}
         return {
             f"{slot}{number}": tuple(filled(way, **slots) for way in ways) for slot, ways in phrases.items() if ways
         }
@@ -245,7 +276,8 @@ class Drafting:
         return Wording(tuple(templates), slots, {})
 
     def _either(self, own: Sequence[str], key: str) -> tuple[str, ...]:
-        return (*self._words["sentences"][key], *own)
+        """Return the column's own wordings, with plain sentences, which say its label, where its own are few."""
+        return tuple(own) if len(own) >= _MANY_WORDINGS else (*self._words["sentences"][key], *own)
 
     def _shuffled(self, items: Iterable[_Item]) -> list[_Item]:
         found = list(items)

@@ -12,7 +12,7 @@ from sql_agent.errors import DataError
 from sql_agent.schemas import Lang
 from sql_agent.tasks.described.description import Column, Description, Kind, Link, Table
 from sql_agent.tasks.described.table_rows import MAX_ROWS, DatabaseRows, ForeignKey, TableRows
-from sql_agent.tasks.described.words import is_verb, label_of, plural_of, singular_of, unit_of, wordings
+from sql_agent.tasks.described.words import is_noun, is_verb, label_of, plural_of, singular_of, unit_of, wordings
 
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
@@ -25,7 +25,7 @@ _NEVER_A_NAME = re.compile(
     r"mail|phone|fax|zip|post(?:al|code)|url|link|address|password|path|image|photo|description|comment|note", re.I
 )
 _NO_QUANTITY = re.compile(r"(?:^|_)(?:lat|lon|lng|long|latitude|longitude|ssn|zip|phone|fax|postal)(?:$|_|code)", re.I)
-_NUMBER = re.compile(r"-?\d+\.\d+")  # an amount that is stored as a text names no row
+_NUMBER = re.compile(r"-?\d+\.\d+|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")  # an amount or date stored as a text names no row
 _CODE = re.compile(r"[\w-]*\d[\w-]*", re.ASCII)
 _ADJECTIVE = re.compile(r"^(?:is|was|are)[_\sA-Z]|(?:ed|ive|able|ible|ent|al|ous|ful)$|^是否?|^可")
 _SEPARATORS = ("；", ";", "|", "、", "\n", ", ", ",", "，")
@@ -133,9 +133,19 @@ def _table(
     name = _name_column(table, kinds, referred, say)
     if name is not None and kinds[name][0] not in {"id", "number"}:
         kinds[name] = ("name", {})
-    columns = {column: _column(table, column, kinds[column], label, lang) for column in table.columns}
+    prefix = _common_prefix(table.columns)
+    columns = {column: _column(table, column, kinds[column], prefix or label, lang) for column in table.columns}
+    columns = {
+        column: found.model_copy(update={"also": _also(found, columns, lang)}) for column, found in columns.items()
+    }
     plural = plural_of(label) if lang == "en" else label
     return Table(label=label, plural=plural, name=name, columns=columns)
+
+
+def _common_prefix(columns: Sequence[str]) -> str:
+    """Return the first word that most of a table's columns have, as EMP_NAME and EMP_PHONE do; "" without one."""
+    first, count = Counter(label_of(column).split()[0] for column in columns).most_common(1)[0]
+    return first if count > max(2, len(columns) / 2) else ""
 
 
 def _name_column(table: TableRows, kinds: Mapping[str, _Found], referred: set[str], say: Say) -> str | None:
@@ -267,6 +277,27 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
         unit=extra.get("unit", ""),
         values=tuple(sorted(texts)) if shown else (),
     )
+
+
+def _also(column: Column, columns: Mapping[str, Column], lang: Lang) -> tuple[str, ...]:
+    """Return other words for a label: synonyms of its words, and its last word; none that another column has."""
+    others = " ".join(other.label for other in columns.values() if other is not column).split()
+    words = column.label.split()
+    found = [
+        re.sub(rf"\b{re.escape(word)}\b", other, column.label)
+        for word, ways in wordings(lang)["synonyms"].items()
+        if re.search(rf"\b{re.escape(word)}\b", column.label)
+        for other in ways
+    ]
+    if (
+        len(words) > 1
+        and lang == "en"
+        and " of " not in column.label
+        and column.kind not in {"id", "flag"}
+        and is_noun(column.label)
+    ):
+        found.append(words[-1])
+    return tuple(dict.fromkeys(label for label in found if label.split()[-1] not in others))
 
 
 def _named_in_texts(tables: Mapping[str, TableRows], described: Mapping[str, Table], say: Say) -> Iterator[Link]:

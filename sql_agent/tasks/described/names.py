@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 
 from sql_agent.database import Naming
 from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
 from sql_agent.tasks.described.catalog import Catalog, Row
 
-_COMMON_END = 20  # people leave out an end that so many names have, such as a dosage form
-_LONGEST_END = 4  # characters of a Chinese end
 _LEAST = 2  # characters of a shortened name
 
 
@@ -29,7 +25,7 @@ class OtherNames:
         if row.table not in self._namings:
             return None
         others = [name for name in self._aliases.get(row.key, ()) if comparable(name) not in comparable(row.name)]
-        ways = [chosen.sample(others, len(others)), list(self.short(row.name)), list(self.misspelt(row.name, chosen))]
+        ways = [chosen.sample(others, len(others)), list(self.short(row)), list(self.misspelt(row.name, chosen))]
         if chosen.random() < 0.5:  # a row with everyday names is misspelt too
             chosen.shuffle(ways)
         return next((name for way in ways for name in way if self._leads_to(name, row)), None)
@@ -64,20 +60,13 @@ class OtherNames:
         first = next((group for group in groups if group), ())
         return [name.text for name in first] == [row.name] and not found.exact
 
-    @cached_property
-    def _ends(self) -> Counter[str]:
-        """The number of names by their end: the last characters, or the last word of an English name."""
-        ends: Counter[str] = Counter()
-        for rows in self._catalog.rows.values():
-            for row in rows:
-                ends.update(_ends_of(row.name))
-        return ends
-
-    def short(self, name: str) -> Iterator[str]:
-        """Yield the name without an end that many names have."""
-        for end in sorted(_ends_of(name), key=len, reverse=True):
-            if self._ends[end] >= _COMMON_END and len(name) - len(end) >= _LEAST:
-                yield name.removesuffix(end).strip()
+    def short(self, row: Row) -> Iterator[str]:
+        """Yield the name without a word that people leave out, such as a dosage form at its end."""
+        beside = self._namings[row.table].beside if row.table in self._namings else ()
+        for word in sorted(beside, key=len, reverse=True):
+            rest = row.name[: -len(word)].strip() if row.name.casefold().endswith(word) else ""
+            if len(rest) >= _LEAST and (not row.name.isascii() or row.name[len(rest)] == " "):
+                yield rest
 
     def misspelt(self, name: str, chosen: random.Random) -> Iterator[str]:
         """Yield the name with a character that looks or sounds like another one, or with two letters swapped."""
@@ -90,9 +79,3 @@ class OtherNames:
             place = chosen.randrange(1, len(name) - 2)
             if name[place : place + 2].isalpha() and name[place] != name[place + 1]:
                 yield name[:place] + name[place + 1] + name[place] + name[place + 2 :]
-
-
-def _ends_of(name: str) -> list[str]:
-    if name.isascii():
-        return [f" {name.rpartition(' ')[2]}"] if " " in name else []
-    return [name[-size:] for size in range(1, min(_LONGEST_END, len(name) - 1) + 1)]

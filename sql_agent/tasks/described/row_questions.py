@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
-from sql_agent.tasks.described.catalog import Row
+from sql_agent.tasks.described.catalog import PROSE_CHARS, Row
 from sql_agent.tasks.described.description import Claim, Column
 from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.passages import Passages
@@ -19,10 +19,10 @@ _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # By phrase of a condition, the sentence that asks whether a row meets the condition.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
 _PASSAGE_SHARE = 0.9  # of the questions about a part of a cell: those about sentences with a word, if there are some
-_PARTS_SHARE = 0.7  # of the questions about a list with described parts: those about one of these parts
 _CLAIMS_SHARE = 0.35  # of the yes-no questions about a table with claims: those about a claim
 _MOST_SHOWN = 1500  # characters of a whole row
 _TRIES = 5  # rows from which a word is taken for the answer no
+_MANY_TERMS = 50  # in a list with fewer terms, a question can also name an item that is no term
 
 
 class RowQuestions(Drafting):
@@ -39,25 +39,17 @@ class RowQuestions(Drafting):
                 yield self._about_row("lookup", self._asked(column, self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
-        """Yield drafts that ask what a cell says about a word, or for some, the number or a part of a list's items."""
+        """Yield drafts that ask what a cell says about a word, or for a part of a list's items."""
         for row, name, column in self._cells("list", "text"):
-            items = self._catalog.items(row, name)
             slots = self._slots(column, name=self._name(row))
             is_wanted = self._chosen.random() < _PASSAGE_SHARE
             if is_wanted and (said := self._passages.one_of(row, name)) is not None:
                 word, inside = said
                 yield self._about_row("part", self._sentence("passage", **slots, value=word), row, [name], inside)
-            elif column.kind == "text":
-                continue
-            elif column.parts and self._chosen.random() < _PARTS_SHARE:
+            elif column.parts:
                 part = self._chosen.choice(list(column.parts.values()))
                 if inside := self._catalog.part(row, name, part):
                     yield self._about_row("part", self._say(part.ask, **slots), row, [name], inside)
-            elif len(items) > 2 and self._chosen.random() < 0.5:
-                wording = self._say(self._either(column.ask_some, "some_items"), **slots)
-                yield self._about_row("part", wording, row, [name], items, enough=2)
-            elif items:
-                yield self._about_row("part", self._sentence("count_items", **slots), row, [name], [str(len(items))])
 
     def columns(self) -> Iterator[Draft]:
         """Yield drafts that ask for two columns of a row."""
@@ -68,7 +60,8 @@ class RowQuestions(Drafting):
             second = self._chosen.choice(filled) if filled else first
             facts = [self._catalog.answer(row, name) for name in (first, second)]
             if second != first and all(facts):
-                labels = {"label": column.cell_label, "label2": others[second].cell_label}
+                spoken = [self._spoken(each).cell_label for each in (column, others[second])]
+                labels = {"label": spoken[0], "label2": spoken[1]}
                 wording = self._sentence("several", name=self._name(row), **labels)
                 yield self._about_row("columns", wording, row, [first, second], [*facts[0], *facts[1]])
 
@@ -94,18 +87,30 @@ class RowQuestions(Drafting):
         if not self._catalog.answer(row, name):
             return None
         templates = self._either(column.confirm, "is_item") if column.kind == "list" else column.confirm
-        words, cell = self._catalog.words_of(row, name), fold(str(row.values[name]))
+        words, cell = self._said_in(row, name, column), fold(str(row.values[name]))
         if not wanted:
-            others = (self._chosen.choice(self._catalog.filled_rows(row.table, name)) for _ in range(_TRIES))
-            words = [word for other in others for word in self._catalog.words_of(other, name) if is_apart(word, cell)]
+            others = filter(None, (self._similar(row, name) for _ in range(_TRIES)))
+            words = [word for other in others for word in self._said_in(other, name, column) if is_apart(word, cell)]
+        terms = self._catalog.terms(row.table, name) if column.kind == "list" else {}
+        words = [
+            word
+            for word in words
+            if (word in terms if len(terms) >= _MANY_TERMS else column.kind == "text" or self._catalog.says(word))
+        ]
         if not words or not templates:
             return None
         word = self._chosen.choice(words)
         said = self._chosen.choice([word, *self._catalog.description.said.get(word, ())])
-        if not self._catalog.says(word) or word in row.name or (not wanted and not is_apart(said, cell)):
+        if word in row.name or (not wanted and not is_apart(said, cell)):
             return None
         slots = self._slots(column, name=self._name(row), value=said)
         return self._about_row("yes_no", self._say(templates, **slots), row, [name], self._yes(is_true=wanted))
+
+    def _said_in(self, row: Row, name: str, column: Column) -> list[str]:
+        """Return what a yes-no question can ask about a cell: its words, or the whole of a short text."""
+        text = str(row.values[name]).strip()
+        is_short = column.kind == "text" and len(text) <= PROSE_CHARS and self._catalog.fits(text)
+        return [text] if is_short else self._catalog.words_of(row, name)
 
     def _compared(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:
         """Return a draft that asks whether a cell equals a value, or is above or after it."""
@@ -143,7 +148,7 @@ class RowQuestions(Drafting):
     def comparison(self) -> Iterator[Draft]:
         """Yield drafts that compare two rows: which has the larger number or later date, or one column of both."""
         for row, name, column in self._cells("number", "date", "category", "list", "text"):
-            other = self._chosen.choice(self._catalog.filled_rows(row.table, name) or [row])
+            other = self._similar(row, name) or row
             cells = row.values[name], other.values[name]
             slots = self._slots(column, name=self._name(row), other=self._name(other))
             if other is row or None in cells:
@@ -165,6 +170,20 @@ class RowQuestions(Drafting):
                 wording = self._say(self._either(column.ask_two, plain), **slots)
                 facts = self._by_name((row, other), answers)
                 yield self._reading("comparison", wording, [statement], (row, other), facts)
+
+    def _similar(self, row: Row, column: str) -> Row | None:
+        """Return a row with `column` filled that shares an item with `row`, such as a use of both; else None.
+
+        People compare and confuse what is alike. In a table without shared items, any other row is returned.
+        """
+        by_word = self._catalog.conditions_by_word(row.table)
+        lists = self._shuffled(self._table_columns(row.table, "list"))
+        keys = [(name, word) for name in lists for word in self._catalog.words_of(row, name)]
+        for condition in [by_word[key] for key in keys if key in by_word][:_TRIES]:
+            other = self._catalog.one_meeting(row.table, condition, self._chosen)
+            if other is not None and other.named and other is not row and str(other.values[column] or "").strip():
+                return other
+        return None if by_word else self._chosen.choice(self._catalog.filled_rows(row.table, column) or [row])
 
     def unanswerable(self) -> Iterator[Draft]:
         """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""
@@ -244,7 +263,7 @@ class RowQuestions(Drafting):
             return max(int(str(each.values[named])) for each in rows) + self._chosen.randint(3, 400)
         known = self._catalog.all_names(row.table)
         absent = [name for name in self._tables[row.table].absent if name.casefold() not in known]
-        if absent and self._chosen.random() < 0.5:
+        if absent:
             return self._chosen.choice(absent)
         other = self._chosen.choice(self._catalog.named(row.table)).name
         words = row.name.split(), other.split()

@@ -136,9 +136,9 @@ class SubsetDrafting(Drafting):
     def _own(self, table: str, number: str = "") -> Subset | None:
         """Return the rows that meet a random condition; `number` is "2" for the second condition of a question."""
         conditions = [each for each in self._catalog.conditions(table) if each.phrase not in _SEARCHED]
-        if not conditions:
+        condition = self._of_a_random_column(conditions) if conditions else None
+        if condition is None or len(self._catalog.matching(table, *condition.tests)) < 2:  # a code names one row
             return None
-        condition = self._of_a_random_column(conditions)
         slots = {f"value{number}": condition.value}
         phrases = {key: ways for key, ways in self._phrases(table, condition, number).items() if "with" in key}
         return Subset(table, condition.tests, (), condition.column, phrases=phrases, slots=slots)
@@ -199,7 +199,7 @@ class SubsetDrafting(Drafting):
 
     def _labels(self, table: str, columns: Sequence[str]) -> dict[str, str]:
         """Return the labels of columns as slots: "name and age", "names and ages", "a name"."""
-        described = [self._tables[table].columns[column] for column in columns]
+        described = [self._spoken(self._tables[table].columns[column]) for column in columns]
         labels = [column.label for column in described]
         english = self._catalog.description.lang == "en"
         plurals = [column.plural or plural_of(column.label) for column in described] if english else labels

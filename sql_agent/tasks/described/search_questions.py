@@ -96,7 +96,7 @@ class SearchQuestions(Drafting):
         """Yield drafts that ask which rows meet two conditions."""
         for table, first in self._conditions():
             second = self._other(table, first)
-            if second is not None:
+            if second is not None and self._says(table, second, "has") and self._says(table, first, "find_two"):
                 both = self._catalog.meeting(table, first, second, most=MOST_ROWS)
                 alone = [self._catalog.matching(table, *each.tests) for each in (first, second)] if both else []
                 if both and len(both) < min(map(len, alone)):
@@ -108,7 +108,7 @@ class SearchQuestions(Drafting):
         """Yield drafts that ask which rows meet one condition and not another."""
         for table, first in self._conditions():
             second = self._other(table, first)
-            if second is None or not second.opposite:
+            if second is None or not second.opposite or not self._says(table, second, "lacks"):
                 continue
             without = self._catalog.meeting(table, first, without=second, most=MOST_ROWS)
             found = self._catalog.meeting(table, first) if without else []
@@ -117,6 +117,13 @@ class SearchQuestions(Drafting):
                 wording = self._of_two("negation", "dont2", table, first, second)
                 tests = (*first.tests, *second.opposite)
                 yield from self._names("negation", wording, table, without, tests, first, second)
+
+    def _says(self, table: str, condition: Condition, wordings: str) -> bool:
+        """Return whether people say such a condition with another one: its column has such wordings, or none has."""
+        columns = self._tables[table].columns
+        return bool(getattr(columns[condition.column], wordings)) or not any(
+            getattr(column, wordings) for column in columns.values()
+        )
 
     def _of_two(self, plain: str, slot: str, table: str, first: Condition, second: Condition) -> Wording:
         """Return a wording for two conditions; {and_other} becomes the phrase `slot` of the second condition."""

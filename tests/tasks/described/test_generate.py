@@ -45,7 +45,7 @@ def test_splits_share_no_row_and_no_text(described: Described) -> None:
 def test_the_shop_allows_every_type(shop: Described) -> None:
     types = Counter(question.task_type for question in shop.made["train"])
     assert set(types) == {
-        *("lookup", "part", "columns", "search", "range", "two_conditions", "negation", "any_of", "count", "group"),
+        *("lookup", "columns", "search", "range", "two_conditions", "negation", "any_of", "count", "group"),
         *("superlative", "comparison", "yes_no", "linked", "linked_rows", "unanswerable", "listing", "aggregate"),
         *("per_group", "groups", "best", "average", "sets", "unlinked"),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import sqlite3
+import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,7 +23,7 @@ from sql_agent.tasks.described.generate import make_question_files
 from sql_agent.tasks.described.passages import Passages
 from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.table_rows import read_database
-from sql_agent.tasks.described.words import half, wordings
+from sql_agent.tasks.described.words import half
 
 _BIRDS = """\
 lang = "en"
@@ -39,6 +40,8 @@ kind = "list"
 label = "food"
 separator = "; "
 near = ["places"]
+asides = ["I saw one with {value}. {question}", "Fond of {value}. {question}", "My {value} are gone. {question}",
+          "It took {value} from me. {question}"]
 ask = ["What does {name} eat?"]
 find = ["Which birds eat {value}?"]
 has = ["eat {value}"]
@@ -96,7 +99,8 @@ def birds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, 
             row = (name, food if number % 5 else None, places, notes)
             connection.execute("INSERT INTO bird (bird, food, places, notes) VALUES (?, ?, ?, ?)", row)
     file = folder / "birds.toml"
-    file.write_text(_BIRDS, encoding="utf-8")
+    said = "\n".join(f'{food} = ["{food}kins"]' for food in _FOOD)
+    file.write_text(f"{_BIRDS}[said]\n{said}\n", encoding="utf-8")
     task = described_task(file)
     made = make_question_files(read_description(file), folder / "birds.db", task, folder / "made", per_type=60)
     with task.open_database(load_settings()) as database:
@@ -197,24 +201,25 @@ def test_one_of_two_conditions_fails_at_first_and_the_hint_says_which_statement_
         assert database.query(then).records
 
 
-def test_what_is_said_beside_a_question_is_no_condition_of_its_statement(
+def test_what_is_said_beside_a_question_is_about_the_asked_row_and_no_condition_of_a_statement(
     birds: tuple[dict[str, list[Question]], Database],
 ) -> None:
     made, database = birds
-    asides = wordings("en")["asides"]
-    naming: list[Question] = []
+    own = tomllib.loads(_BIRDS)["tables"]["bird"]["columns"]["food"]["asides"]
+    said = 0
     for split, questions in made.items():
-        ways = [way.partition("{question}")[0].split("{value}") for way in half(asides, held_out=split == "test")]
-        others = [w for w in asides if w not in half(asides, held_out=split == "test")]
         for question in questions:
-            assert not any(question.question.startswith(w.split("{")[0]) for w in others if not w.startswith("{"))
-            for before, *after in (way for way in ways if len(way) > 1):
-                match = re.match(f"{re.escape(before)}(\\w+){re.escape(after[0])}", question.question)
-                if match and match[1] in {*_FOOD, *_PLACES}:
-                    naming.append(question)
-                    assert f"%{match[1]}%" not in question.statements[-1]
-    assert len(naming) > 20
-    tried = [
-        q for q in naming if len(q.statements) > 1 and q.statements[0].count("LIKE") > q.statements[-1].count("LIKE")
-    ]
-    assert any(not database.query(question.statements[0]).records for question in tried)
+            assert not any(question.question.startswith(way.split("{")[0]) for way in _others(own, split))
+            for way in half(own, held_out=split == "test"):
+                before, after = way.removesuffix("{question}").split("{value}")
+                if match := re.match(f"{re.escape(before)}(\\w+){re.escape(after)}", question.question):
+                    said += 1
+                    food = match[1].removesuffix("kins")
+                    assert not any(food in sql for sql in question.statements)
+                    name = re.findall("'([^']+)'", question.statements[-1])[-1]
+                    assert food in database.query(f"SELECT food FROM bird WHERE bird = '{name}'").records[0][0]
+    assert said > 5
+
+
+def _others(ways: list[str], split: str) -> list[str]:
+    return [way for way in ways if way not in half(ways, held_out=split == "test")]

@@ -98,7 +98,7 @@ def test_the_wordings_of_a_description_are_asked(plants: list[Question]) -> None
     assert slow and {fact for q in slow for fact in q.answer.split("; ")} <= {"snails", "slugs"}
     sun = [q for q in plants if q.question.startswith("Does ") and q.question.endswith(" need sun?")]
     assert {q.answer for q in sun} == {"yes", "no"}
-    assert any(q.question == "Which gardener works today?" and q.task_type == "unanswerable" for q in plants)
+    assert any(q.question.endswith("Which gardener works today?") and q.task_type == "unanswerable" for q in plants)
     assert any(q.question.startswith("What does ") and q.task_type == "unanswerable" for q in plants)
 
 
