@@ -1,8 +1,8 @@
 """Write a hint for an empty or incomplete query result: up to two statements to run instead, which find rows.
 
 The statements are variants of the model's own: a name as the database spells it, another column or table that has the
-text, fewer conditions, a filled column. A hint shows names of rows, tables and columns, and parts of the statement, but
-never the content of another cell.
+text, fewer conditions, a filled column, the row of an alias. After a cut result the hint says how many rows there are.
+A hint shows names of rows, tables and columns, and parts of the statement, but never the content of another cell.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sql_agent.database.conditions import (
 )
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import check
-from sql_agent.database.name_index import Name, NameIndex, comparable
+from sql_agent.database.name_index import Name, NameIndex, comparable, rest_pattern
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted
 from sql_agent.database.statement_variants import Place, Variants
 from sql_agent.errors import QueryError
@@ -46,8 +46,8 @@ _LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
 
 
 def is_wanted(sql: str, answer: QueryAnswer) -> bool:
-    """Return whether a result needs a hint: no rows, up to 3 rows with an empty column, or a list of texts in IN."""
-    lacks = not answer.records or _may_count_nothing(answer) or _has_empty_columns(answer)
+    """Return whether a result needs a hint: no or cut rows, 3 with an empty column, or a list of texts in IN."""
+    lacks = not answer.records or answer.truncated or _may_count_nothing(answer) or _has_empty_columns(answer)
     return lacks or _LIST_OF_TEXTS.search(sql) is not None
 
 
@@ -82,6 +82,7 @@ class Hints:
             for table, naming in namings.items()
             for column, near in naming.near.items()
         }
+        self._rest = {schema.spelled(table): rest_pattern(naming.beside) for table, naming in namings.items()}
         self._variants = Variants(schema, dialect, self._name_columns)
         self._names = names
         self._texts = texts
@@ -96,7 +97,16 @@ class Hints:
             return self._fitted(tree, self._after_nothing(tree))
         if missing := self._fitted(tree, self._after_missing_names(tree)):
             return missing
-        return self._fitted(tree, self._after_empty_columns(tree, answer)) if _has_empty_columns(answer) else None
+        if _has_empty_columns(answer):
+            return self._fitted(tree, self._after_empty_columns(tree, answer))
+        return self._after_cut(tree, answer) if answer.truncated else None
+
+    def _after_cut(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
+        """Return how many rows there are in all, where this is more than were returned and quickly counted."""
+        ((total,),) = self._try(f"SELECT COUNT(*) FROM ({tree.sql(self._dialect.grammar)}) AS rows_in_all") or ((0,),)
+        if not isinstance(total, int) or total <= answer.count:
+            return None
+        return f"{total} rows in all" + ("; select fewer columns to see more" if len(answer.columns) > 1 else "")
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return `remark` and statements that search a text in a column of the table, one a line.
@@ -289,8 +299,28 @@ class Hints:
             near = asked in self._near.get((table, other), ()), other in self._near.get((table, asked), ())
             return (0 if near[0] else 1 if near[1] else 2), abs(order.index(other) - first)
 
+        yield from self._in_other_rows(tree, [tree.selects.index(output) for output in empty.values()])
         if nearest := sorted(filled or (), key=distance)[:_READ_INSTEAD]:
             yield self._variants.reading(tree, nearest, instead_of=list(empty.values()))
+
+    def _in_other_rows(self, tree: exp.Query, places: Sequence[int]) -> Iterator[exp.Query]:
+        """Yield the statement for other rows of the alias, then for longer names, if a cell at `places` is filled.
+
+        A longer name has only words of `Naming.beside` more, such as that of another dosage form.
+        """
+        texts = [text for part in conditions(tree, self._schema, self._dialect) for text in part.texts]
+        for text in texts if len(texts) == 1 and self._is_name(texts[0]) else ():
+            found, part = self._names.find(text.text), comparable(text.text)
+            more = [
+                name
+                for name in found.longer
+                if self._rest[text.table].fullmatch(comparable(name.text).replace(part, "", 1))
+            ]
+            for name in (*found.aliases, *more)[:MAX_TRIED]:
+                other = self._variants.searched_at(tree, text, Place(name.table, name.column, name.text))
+                rows = self._try(other.sql(self._dialect.grammar)) if _is_at(name, text) else ()
+                if not all(_is_empty(row[place]) for row in rows for place in places):
+                    yield other
 
     def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:
         """Return the columns, except `known`, that are filled in one of the first rows; None if none was read."""

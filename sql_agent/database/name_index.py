@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +22,8 @@ MAX_NAMES = 100_000  # read from each table
 MAX_SEARCHED_CHARS = 80
 _CANDIDATES = 200
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
-_SHARED_CHARS = 3  # minimum of consecutive Chinese characters that a text and a name must share
+_SHARED_CHARS = 3  # minimum of consecutive Chinese characters that a text and a name must share, without a common end
+_COMMON_END = 100  # names with the same last two or three characters
 _MAX_SHARING_CHARS = 20  # a longer Chinese text is not searched for parts of names
 _MAX_CUT_CHARS = 8  # the end or beginning of a longer text is a word of a sentence and no abbreviation
 _MOST_CUT = 4  # most characters of a text before or after a misspelt Chinese name
@@ -77,6 +79,9 @@ class NameIndex:
             self._by_size.setdefault(len(key), []).append(key)
         self._all = "\n".join(self._keys)
         self._longest = max(map(len, self._keys), default=0)
+        ends = Counter(key[-size:] for key in self._keys for size in (2, 3) if len(key) > size)
+        # Common ends of names, such as 胶囊: a piece of an unknown name stands before them.
+        self.ends = tuple(end for end, count in ends.items() if count >= _COMMON_END)
 
     def find(self, text: str) -> Found:
         """Return the names similar to `text`."""
@@ -137,7 +142,7 @@ class NameIndex:
         may be misspelt.
         """
         if _CHINESE.search(key):
-            parts = _chinese_parts(key) if len(key) <= _MAX_SHARING_CHARS else []
+            parts = self._chinese_parts(key) if len(key) <= _MAX_SHARING_CHARS else []
         else:
             parts = _word_parts(key)
         for part in parts:
@@ -145,6 +150,16 @@ class NameIndex:
             if found and (len(found) <= _MOST_SHARING or 2 * len(part) >= len(key)):
                 return part, sorted(found, key=lambda name: -fuzz.partial_ratio(name, key))
         return "", []
+
+    def _chinese_parts(self, key: str) -> Iterator[str]:
+        """Yield the substrings of `key` with at least three characters before its common end, the longest first."""
+        stem = self._stem_size(key)
+        for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
+            yield from (key[start : start + size] for start in range(min(len(key) - size, stem - _SHARED_CHARS) + 1))
+
+    def _stem_size(self, key: str) -> int:
+        """Return the number of characters of `key` before its common end, such as 胶囊."""
+        return len(key) - max((len(end) for end in self.ends if key.endswith(end)), default=0)
 
     def _misspelt(self, part: str) -> list[str]:
         """Return names that differ from `part` by at most one typing error per four characters, the nearest first."""
@@ -172,7 +187,8 @@ class NameIndex:
             return found
         for size in range(len(key) - 1, 1, -1):
             end, beginning = key[-size:], key[:size]
-            if named := self._begun(end) or (self._abbreviated(end) if size > 2 else []):
+            is_telling = self._stem_size(end) > 1
+            if named := self._begun(end) or (self._abbreviated(end) if size > 2 and is_telling else []):
                 return named
             named = self._begun(beginning) or (self._abbreviated(beginning) if size > 2 else [])
             if longer := [n for n in named if len(n) > len(key) and 2 * LCSseq.similarity(key, n) > len(key)]:
@@ -210,6 +226,7 @@ class NameIndex:
             for start in range(len(key))
             for end in range(start + 2, min(len(key), start + self._longest) + 1)
             if end - start < len(key) and key[start:end] in self._names and is_word(key, start, end)
+            if not (start and key.startswith(self.ends, end))
         ]
         taken: list[tuple[int, int]] = []
         for start, end in sorted(places, key=lambda place: place[0] - place[1]):
@@ -254,7 +271,7 @@ def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tupl
     with the formal name too.
     """
     all_names = "\n".join(["", *names, ""])
-    rest = _rest_pattern(naming.beside)
+    rest = rest_pattern(naming.beside)
     for known, others in naming.called.items():
         key = comparable(known)
         rows = [names[key]] if key in names else [names[longer] for longer in _shortest_with(key, all_names, rest)]
@@ -263,7 +280,7 @@ def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tupl
             yield from ((known, names[other]) for other in map(comparable, others) if other in names)
 
 
-def _rest_pattern(beside: frozenset[str]) -> re.Pattern[str]:
+def rest_pattern(beside: frozenset[str]) -> re.Pattern[str]:
     """Return the pattern of the text that may surround a formal name: words of `beside`, blanks and punctuation."""
     words = sorted(map(comparable, beside), key=len, reverse=True)
     return re.compile("|".join([*map(re.escape, words), r"[\s(),-]"]).join(["(?:", ")*"]))
@@ -283,12 +300,6 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 def comparable(text: str) -> str:
     """Return `text` in NFKC and lower case with single blanks and plain dashes, to compare names."""
     return " ".join(_DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold().split())
-
-
-def _chinese_parts(key: str) -> Iterator[str]:
-    """Yield the substrings of `key` with at least three characters, the longest first, without `key` itself."""
-    for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
-        yield from (key[start : start + size] for start in range(len(key) - size + 1))
 
 
 def _may_be_misspelt(part: str, key: str) -> bool:

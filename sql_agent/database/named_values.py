@@ -37,7 +37,6 @@ _FEW = 3  # a part from the middle of more names is too common
 _MIN_MISSPELT_CHARS = 4
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _MOST_SIMILAR = 50  # names that are compared with a question by edit distance
-_COMMON_ENDING = 100  # names with the same last two or three characters
 _SEVERAL = 3  # names of rows with a word
 _ITEM_SHARE = 0.005  # minimum share of a term's occurrences that are whole items
 _MIN_OCCURRENCES = 5  # of a word that is no item, minus its length
@@ -92,8 +91,6 @@ class ValueIndex:
             for start in range(1, len(key) - _MIN_MIDDLE_CHARS + 1)
             if key[start].isalnum()
         )
-        endings = Counter(key[-size:] for key in self._keys for size in (2, 3) if len(key) > size)
-        self._endings = tuple(ending for ending, count in endings.items() if count >= _COMMON_ENDING)
         self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
         self._columns = list(texts.columns)
         self._single: dict[int, frozenset[str]] = {}  # by column of single values, the items that are whole cells
@@ -133,7 +130,7 @@ class ValueIndex:
         rows = self._rows(part)
         begun = self._begun(part) if not rows else ()
         # A word before a common end of names is a piece of an unknown name: 定痛 of 舒络定痛颗粒.
-        word = part if self._is_word(part) and (rows or not text.startswith(self._endings, end)) else ""
+        word = part if self._is_word(part) and (rows or not text.startswith(self._names.ends, end)) else ""
         is_name, is_text = bool(rows) or len(begun) > 1, self._is_text(word)
         is_whole = bool(rows) or is_text or (bool(begun) and len(part) >= _MIN_MIDDLE_CHARS)
         if rows or word:

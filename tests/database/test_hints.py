@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -361,6 +362,56 @@ def test_a_row_of_another_table_is_read_with_the_selected_columns_or_as_a_whole(
         assert suggested(database, f"SELECT {outputs} FROM disease WHERE disease_name = 'Ibuprofen'")[0] == whole
     shared_column = suggested(database, "SELECT id, cause FROM disease WHERE disease_name = 'Ibuprofen'")
     assert shared_column[0] == "SELECT id FROM drugs_info WHERE med_name = 'Ibuprofen'"
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    path: Path = tmp_path_factory.mktemp("many") / "medical.db"
+    drugs = [
+        ("福多司坦", "咳嗽", None),
+        ("福多司坦片", "咳嗽", None),
+        ("福多司坦胶囊", "咳嗽", "密封"),
+        ("复方福多司坦胶囊", "咳嗽", "阴凉"),
+        *((f"回春如意{number}胶囊", f"{SECRET} 头痛" * 30, "密封") for number in range(60)),
+        *((f"药{number}胶囊", "腹胀", "密封") for number in range(60)),
+    ]
+    diseases = [
+        ("卡斯钦—贝克病", "别称：大骨节病；就诊科室：骨科", "低硒"),
+        ("大骨节病", "就诊科室：骨科", None),
+        ("骨病", "就诊科室：骨科", None),
+    ]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table in ("drugs_info", "disease"):
+            connection.execute(create_table_sql(table))
+        connection.executemany("INSERT INTO drugs_info (med_name, indication, storage) VALUES (?, ?, ?)", drugs)
+        connection.executemany("INSERT INTO disease (disease_name, overview, cause) VALUES (?, ?, ?)", diseases)
+    with open_database(path, SCHEMA) as opened:
+        yield opened
+
+
+def test_an_empty_cell_is_looked_for_in_the_row_of_an_alias_then_in_another_dosage_form(many: Database) -> None:
+    cause = "SELECT cause FROM disease WHERE disease_name = '{}'"
+    assert suggested(many, cause.format("大骨节病")) == (cause.format("卡斯钦—贝克病"),)
+    assert suggested(many, cause.format("骨病")) == (cause.format("骨病").replace("cause", "overview"),)
+    storage = "SELECT storage FROM drugs_info WHERE med_name = '{}'"
+    assert suggested(many, storage.format("福多司坦")) == (storage.format("福多司坦胶囊"),)
+    assert hint(many, storage.format("福多司坦")) == f"empty here: storage\ntry: {storage.format('福多司坦胶囊')}"
+    # A filled cell is needed, and no tablet is called by more than 福多司坦片.
+    assert suggested(many, storage.format("福多司坦片")) == (
+        storage.format("福多司坦片").replace("storage", "indication"),
+    )
+
+
+def test_a_name_that_shares_little_more_than_a_dosage_form_is_not_near(many: Database) -> None:
+    assert "胶囊" not in (by_name(many, "齐墩意胶囊") or "").replace("齐墩意胶囊", "")
+    assert "'福多司坦胶囊'" in (by_name(many, "福多司但胶囊") or "")
+
+
+def test_a_cut_result_says_how_many_rows_there_are(many: Database) -> None:
+    where = "FROM drugs_info WHERE indication LIKE '%头痛%'"
+    assert hint(many, f"SELECT med_name, indication {where}") == "60 rows in all; select fewer columns to see more"
+    assert hint(many, f"SELECT med_name {where}") == "60 rows in all"
+    assert hint(many, f"SELECT med_name {where} LIMIT 50") is None
 
 
 def test_an_empty_cell_is_told_and_filled_columns_are_read_those_first_that_it_is_taken_for(database: Database) -> None:

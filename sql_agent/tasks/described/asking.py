@@ -80,6 +80,8 @@ class Asker:
         route = route or self._detours.direct(draft)
         if draft.task_type == "unanswerable" and draft.subject is not None and not self._plain:
             route = self._detours.looking_again(route)
+            if route is None:
+                return None
         question = self._checked(draft, route, text, number)
         if question is not None:
             self._texts.add(text)

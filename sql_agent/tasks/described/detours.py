@@ -84,13 +84,17 @@ class Detours:
                 return Route((sql, suggested), found.records)
         return Route((sql, *direct.statements), draft.expected) if needed in (answer.hint or "") else None
 
-    def looking_again(self, route: Route) -> Route:
-        """Return the route with the statement that the hint of its last one suggests, such as one for filled cells."""
+    def looking_again(self, route: Route) -> Route | None:
+        """Return the route with the statement that the hint of its last one suggests, such as one for filled cells.
+
+        Return None if that statement finds the asked cell in another row, such as one of another dosage form.
+        """
         answer = self._query(route.statements[-1])
         suggestions = suggested_statements(answer.hint) if finds_nothing(answer) else ()
         if not suggestions:
             return route
-        return Route((*route.statements, suggestions[0]), self._query(suggestions[0]).records)
+        found = self._query(suggestions[0])
+        return None if found.columns == answer.columns else Route((*route.statements, suggestions[0]), found.records)
 
     def two_columns(self, draft: Draft) -> Draft:
         """Return the draft with a second column that people confuse with the asked one, if there is such a column."""
