@@ -1,8 +1,8 @@
 """Find the values of a database that a question names, so that a statement copies them and does not guess.
 
-A value is a row's name, also misspelt or by another name, or a word of text cells: an item of a cell, or an item
-without its first or last character. A question in Chinese has no blanks between words, so every part of the question
-is looked up, and of overlapping parts the longest counts. A word is shown with the columns in which LIKE finds it most.
+A value is a row's name, also misspelt or by another name, or a word of text cells: an item of a cell, or a part of
+items. A question in Chinese has no blanks, so every part is looked up, and of overlapping parts the longest name or
+item counts. A word is shown with the columns that have it as an item, then those with most.
 """
 
 from __future__ import annotations
@@ -112,12 +112,14 @@ class ValueIndex:
         text = comparable(question[:_MAX_TEXT])
         exact = [span for start, end in _words(text) for span in self._exact(text, start, end)]
         spans = [*exact, *self._misspelt(text, exact), *self._quoted(text)]
-        taken: list[_Span] = []
+        taken: list[_Span] = []  # also items that are no terms, so 病治疗 is none
+        shown: list[_Span] = []
         for span in sorted(spans, key=lambda span: (not span.is_whole, span.start - span.end, not span.is_name)):
-            is_free = all(span.end <= other.start or other.end <= span.start for other in taken)
-            if is_free and (span.values or self._is_term(span.word)):
-                taken.append(span)
-        last_first = sorted(taken, key=lambda span: -span.start)
+            if all(span.end <= other.start or other.end <= span.start for other in taken):
+                is_shown = bool(span.values) or self._is_term(span.word)
+                taken += [span] if is_shown or self._is_text(span.word) else []
+                shown += [span] if is_shown else []
+        last_first = sorted(shown, key=lambda span: -span.start)
         first = {(span.values, span.word): span for span in last_first}  # one of equal spans
         best = sorted(first.values(), key=lambda span: (not span.is_name, span.start - span.end))[:MAX_VALUES]
         ordered = sorted(best, key=lambda span: span.start)
@@ -125,7 +127,7 @@ class ValueIndex:
         return list(dict.fromkeys(values))[:MAX_VALUES]
 
     def _exact(self, text: str, start: int, end: int) -> Iterator[_Span]:
-        """Yield what text[start:end] exactly is: a word, with the rows that it names, or a part of names."""
+        """Yield text[start:end] as a word, with the rows that it names, and as a part of names."""
         part = text[start:end]
         rows = self._rows(part)
         begun = self._begun(part) if not rows else ()
@@ -155,13 +157,13 @@ class ValueIndex:
         return any(self._columns[number] not in self._name_columns for number in self._items.get(item, ()))
 
     def _is_word(self, part: str) -> bool:
-        """Return whether the part is an item of texts that name no rows, or such an item without an end."""
+        """Return whether the part is an item that names no rows, or such an item without an end."""
         if _NUMBER.fullmatch(part):
             return False
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
     def _stands_alone(self, word: str) -> bool:
-        """Return whether text cells have a word as an item, or between different characters, and do so often enough."""
+        """Return whether texts have a word as an item or between different characters, often enough."""
         columns = [column for column in self._columns if column not in self._name_columns]
         near = [pair for column in columns for pair in self._texts.beside(word, column)]
         whole = sum(before + after == "" for before, after in near)
@@ -169,12 +171,12 @@ class ValueIndex:
         if whole or names >= _SEVERAL:
             return max(whole, 1) >= _ITEM_SHARE * len(near)
         kinds = (len(set(filter(None, side))) + side.count("") for side in zip(*near, strict=True))
-        return _MIN_OCCURRENCES - len(word) <= len(near) <= min(_MOST_OCCURRENCES, min(kinds, default=0) ** 2)
+        return max(2, _MIN_OCCURRENCES - len(word)) <= len(near) <= min(_MOST_OCCURRENCES, min(kinds, default=0) ** 2)
 
     def _with_word(self, word: str, rows: Sequence[NamedValue]) -> Iterator[NamedValue]:
         """Yield the columns in which a word occurs, those of single values apart.
 
-        Columns that have the word as an item come first, then those with most cells, then names of several rows.
+        Columns with the word as an item come first, then others, then names of several rows.
         """
         numbers = self._items.get(word, ())
         items = {self._columns[number] for number in numbers}
@@ -207,7 +209,7 @@ class ValueIndex:
         return found if len(found) <= _FEW else []
 
     def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:
-        """Yield the parts of the question that misspell a name, except parts that an exact name mostly covers."""
+        """Yield the parts of the text that misspell a name, unless an exact name mostly covers them."""
         pairs = {*_pairs(text), *_pairs(text, 2)}
         shared = Counter(number for pair in pairs for number in self._with_pair.get(pair, ()))
         near = []
@@ -246,9 +248,9 @@ class ValueIndex:
 
 
 def _few(columns: Iterable[_Column], items: Collection[_Column] = ()) -> tuple[_Column, ...]:
-    """Return the first columns, those of `items` before others, and of each table no more than its first ones.
+    """Return the first columns, those of `items` before others, and of each table its first ones.
 
-    More columns of a table follow only if they are in `items`, so no such column is left out for one that is not.
+    More columns of a table follow only if they are in `items`.
     """
     ordered = sorted(columns, key=lambda column: column not in items)
     place = {column: [table for table, _ in ordered[:at]].count(column[0]) for at, column in enumerate(ordered)}
