@@ -95,7 +95,7 @@ class Asker:
         return self._chosen.choice(self._asides_on_items(text, draft, held_out=held_out) or plain)
 
     def _asides_on_items(self, text: str, draft: Draft, *, held_out: bool) -> list[str]:
-        """Return the question after remarks on items of the asked row that are names or have an everyday word."""
+        """Return the question after remarks on the row's items that are names or have an everyday word."""
         if (row := draft.subject) is None:
             return []
         read = {output.column for output in draft.statement.outputs}

@@ -31,6 +31,7 @@ _ROWS_EACH = 10
 _MOST_SEARCHED = 60  # searched words or items of a column, and one more for every `_ROWS_EACH` rows
 PROSE_CHARS = 20  # shorter texts are values such as addresses
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
+_LARGE = 1000  # rows of a large table
 _LONGEST_WORD = 5  # characters of a Chinese word in a name
 _CODES = 0.9  # least share of different texts in a column of codes, such as registration numbers
 _MOST_WITH_WORD = 12  # rows with a searched word
@@ -183,18 +184,19 @@ class Catalog:
 
     @cache  # noqa: B019
     def terms(self, table: str, column: str) -> Mapping[str, int]:
-        """Return the words of a list, or of a column with a vocabulary, that people search for, with their rows.
+        """Return the words that people search for in a list or a column with a vocabulary, with their rows.
 
-        A clause, an item with a number, and an item of a single cell are no terms; an item that another column has too
-        is one.
+        No term is a clause, an item with a number, or one of a single cell, in a large table of two; an item that
+        another column has too needs one cell less.
         """
         found = {item: len(places) for item, places in self._with_items(table, column).items() if self.says(item)}
+        least = 2 if len(self.rows[table]) < _LARGE else 3
         if self.column(table, column).vocabulary:
             return {word: count for word, count in found.items() if count > 1}
         return {
             item: count
             for item, count in found.items()
-            if (count > 1 or self._columns_of_items()[item] > 1)
+            if count >= least - (self._columns_of_items()[item] > 1)
             and not self._clause.search(item)
             and not any(map(str.isdigit, item))
         }

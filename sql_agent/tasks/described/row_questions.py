@@ -18,11 +18,11 @@ from sql_agent.tasks.described.words import Wording, is_person
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # By phrase of a condition, the sentence that asks whether a row meets the condition.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
-_PASSAGE_SHARE = 0.9  # of the questions about a part of a cell: those about sentences with a word, if there are some
-_CLAIMS_SHARE = 0.35  # of the yes-no questions about a table with claims: those about a claim
+_PASSAGE_SHARE = 0.5  # of the parts of cells: sentences with a word
+_CLAIMS_SHARE = 0.35  # of the yes-no questions where a table has claims
 _MOST_SHOWN = 1500  # characters of a whole row
-_TRIES = 5  # rows from which a word is taken for the answer no
-_MANY_TERMS = 50  # in a list with fewer terms, a question can also name an item that is no term
+_TRIES = 5  # rows whose word may be the answer no
+_MANY_TERMS = 50  # in a list with fewer terms, questions also name other items
 
 
 class RowQuestions(Drafting):
@@ -172,14 +172,12 @@ class RowQuestions(Drafting):
                 yield self._reading("comparison", wording, [statement], (row, other), facts)
 
     def _similar(self, row: Row, column: str) -> Row | None:
-        """Return a row with `column` filled that shares an item with `row`, such as a use of both; else None.
-
-        People compare and confuse what is alike. In a table without shared items, any other row is returned.
-        """
+        """Return a row with `column` filled that shares an item with `row`, any row if none share one, or None."""
         by_word = self._catalog.conditions_by_word(row.table)
-        lists = self._shuffled(self._table_columns(row.table, "list"))
-        keys = [(name, word) for name in lists for word in self._catalog.words_of(row, name)]
-        for condition in [by_word[key] for key in keys if key in by_word][:_TRIES]:
+        lists = self._table_columns(row.table, "list")
+        keys = {(name, word) for name in lists for word in self._catalog.words_of(row, name)} & by_word.keys()
+        rarest = sorted(keys, key=lambda key: (self._catalog.terms(row.table, key[0]).get(key[1], 0), key))
+        for condition in map(by_word.__getitem__, rarest[:_TRIES]):
             other = self._catalog.one_meeting(row.table, condition, self._chosen)
             if other is not None and other.named and other is not row and str(other.values[column] or "").strip():
                 return other
