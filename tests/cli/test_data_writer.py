@@ -72,7 +72,7 @@ class Teacher:
 
 
 def questions(db: Path, *arguments: object) -> int:
-    shared = ["--db", db, "--per-type", 2]
+    shared = ["--db", db, "--per-type", 3]
     return exits_cleanly(main, ["questions", *map(str, (*shared, *arguments))])
 
 
