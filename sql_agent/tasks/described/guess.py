@@ -25,7 +25,7 @@ _NEVER_A_NAME = re.compile(
     r"mail|phone|fax|zip|post(?:al|code)|url|link|address|password|path|image|photo|description|comment|note", re.I
 )
 _NO_QUANTITY = re.compile(r"(?:^|_)(?:lat|lon|lng|long|latitude|longitude|ssn|zip|phone|fax|postal)(?:$|_|code)", re.I)
-_NUMBER = re.compile(r"-?\d+\.\d+|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")  # an amount or date stored as a text names no row
+_NUMBER = re.compile(r"-?\d+\.\d+|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")  # it names no row
 _CODE = re.compile(r"[\w-]*\d[\w-]*", re.ASCII)
 _ADJECTIVE = re.compile(r"^(?:is|was|are)[_\sA-Z]|(?:ed|ive|able|ible|ent|al|ous|ful)$|^是否?|^可")
 _SEPARATORS = ("；", ";", "|", "、", "\n", ", ", ",", "，")
@@ -262,7 +262,9 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
         how = "year"
     elif kind == "flag" and is_verb(label):
         how = "flag_verb"
-    elif kind == "number" and lang == "en" and " in " not in label and singular_of(label) != label:
+    elif (
+        kind == "number" and lang == "en" and not extra["unit"] and " in " not in label and singular_of(label) != label
+    ):
         how, label, plural = "number_of", f"number of {label}", label
     elif kind == "number" and label.endswith("数"):
         plural = label
@@ -280,7 +282,7 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
 
 
 def _also(column: Column, columns: Mapping[str, Column], lang: Lang) -> tuple[str, ...]:
-    """Return other words for a label: synonyms of its words, and its last word; none that another column has."""
+    """Return a label with synonyms, and its last word; none that another column has."""
     others = " ".join(other.label for other in columns.values() if other is not column).split()
     words = column.label.split()
     found = [
@@ -289,14 +291,9 @@ def _also(column: Column, columns: Mapping[str, Column], lang: Lang) -> tuple[st
         if re.search(rf"\b{re.escape(word)}\b", column.label)
         for other in ways
     ]
-    if (
-        len(words) > 1
-        and lang == "en"
-        and " of " not in column.label
-        and column.kind not in {"id", "flag"}
-        and is_noun(column.label)
-    ):
-        found.append(words[-1])
+    head = words[-1] if lang == "en" and len(words) > 1 and " of " not in column.label and is_noun(column.label) else ""
+    if head and column.kind not in {"id", "flag"} and not unit_of(f"_{head}"):
+        found.append(head)
     return tuple(dict.fromkeys(label for label in found if label.split()[-1] not in others))
 
 

@@ -29,7 +29,7 @@ _SHORT = {
 }
 _UNITS = {
     **{unit: unit for unit in ("g", "kg", "cm", "mm", "km", "mg", "ml", "minutes", "hours", "days", "元", "岁")},
-    **{unit: unit for unit in ("inches", "miles", "degrees", "feet", "meters", "metres", "pounds", "mph")},
+    **{unit: unit for unit in ("inches", "miles", "degrees", "feet", "meters", "metres", "pounds", "mph", "billion")},
     **{"f": "°F", "grams": "g", "euro": "EUR", "eur": "EUR", "usd": "USD", "cny": "CNY", "percent": "%", "pct": "%"},
 }
 _SAME = {
