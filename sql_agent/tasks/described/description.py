@@ -82,8 +82,7 @@ class Column(Record):
     unit       unit of a number, such as kg
     values     the values of a category or a flag, if they are few; the model sees them
     near       columns that people confuse with this one
-    vocabulary  columns whose items people search for in this one, such as sizes in a text of remarks; a column of
-               another table is "table.column"
+    vocabulary  columns (of another table: "table.column") whose items people search for in this one
     asides     what people say before a {question} about a row whose cell has {value}, such as a colour
     ask        ways to ask for the cell of {name}; `ask_two` for those of {name} and {other}
     confirm    ways to ask whether {value} is in the cell of {name}

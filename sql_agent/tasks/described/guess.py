@@ -282,7 +282,7 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
 
 
 def _also(column: Column, columns: Mapping[str, Column], lang: Lang) -> tuple[str, ...]:
-    """Return a label with synonyms, and its last word; none that another column has."""
+    """Return a label with synonyms, and its last word, but none that another column has."""
     others = " ".join(other.label for other in columns.values() if other is not column).split()
     words = column.label.split()
     found = [

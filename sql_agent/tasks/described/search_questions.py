@@ -13,7 +13,7 @@ from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Dra
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_noun
 
-_MOST_THEN = 3  # found rows of which another column is asked
+_MOST_THEN = 5  # rows whose other column is asked
 
 
 class SearchQuestions(Drafting):
@@ -75,9 +75,9 @@ class SearchQuestions(Drafting):
             found = self._catalog.meeting(table, condition, most=_MOST_THEN) if is_searched else []
             if name is None or not found or not all(row.named for row in found):
                 continue
-            column = self._chosen.choice(list(then))
-            answers = [self._catalog.answer(row, column) for row in found]
-            if not all(answers):
+            answered = {each: [self._catalog.answer(row, each) for row in found] for each in self._shuffled(then)}
+            column, answers = next(((c, a) for c, a in answered.items() if all(a)), ("", []))
+            if not answers:
                 continue
             statement = Statement(table, (Output(name), Output(column)), where=condition.tests)
             wording = self._condition_wording(then[column], table, condition)
