@@ -160,7 +160,7 @@ def test_the_teacher_writes_its_statement_from_the_text_and_the_tables_alone(cas
 def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_keeps_the_wording(
     case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drug, shown, other = (case.one(kind) for kind in ("lookup", "part", "count"))
+    drug, shown, other = (case.one(kind) for kind in ("lookup", "part", "search"))
     name = next(word for word in (drug.sql or "").split("'") if word.strip("%") in drug.question and len(word) > 3)
 
     def words(question: Question) -> str:
