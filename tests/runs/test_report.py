@@ -202,7 +202,7 @@ def test_the_page_speaks_chinese_turns_dark_and_fits_a_phone(run: Path, tab: Tab
     tab.wait("document.documentElement.lang === 'zh'")
     assert "如何结束\n正常结束" in tab.text(".facts")
     assert tab.text("#disclaimer") == "仅供检索研究，不构成医疗建议。"
-    assert "验证，自然问题" in tab.text(".chart .legend")
+    tab.wait("document.querySelector('.chart .legend').innerText.includes('验证，自然问题')")  # drawn after the layout
     background = "getComputedStyle(document.body).backgroundColor"
     before = tab.value(background)
     tab.press("d")
