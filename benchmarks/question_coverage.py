@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Question
+from sql_agent.tasks.medical.tables import NAME_COLUMNS
 
 _REAL = Path(__file__).resolve().parents[1] / "sql_agent/tasks/medical/natural/real_zh.jsonl"
-_TABLES = {"drugs_info": "med_name", "disease": "disease_name"}
 _HASHES, _LONGEST, _PASSES, _BATCH, _RATE, _SEEDS = 1 << 18, 4, 4, 64, 0.3, 3
 _Example = tuple[list[int], frozenset[str]]
 
@@ -52,7 +52,9 @@ def main() -> None:
 
 def _names(db: Path) -> frozenset[str]:
     with sqlite3.connect(db) as connection:
-        rows = [row for table, name in _TABLES.items() for row in connection.execute(f"SELECT {name} FROM {table}")]
+        rows = [
+            row for table, name in NAME_COLUMNS.items() for row in connection.execute(f"SELECT {name} FROM {table}")
+        ]
     return frozenset(name for (name,) in rows if name and len(name) > 1)
 
 
@@ -82,7 +84,7 @@ def _columns(question: Question) -> frozenset[str]:
         return frozenset()
     tree = parse_one(question.statements[-1], dialect="sqlite")
     tables = sorted(table.name for table in tree.find_all(exp.Table))
-    found = {column.name for column in tree.find_all(exp.Column)} - set(_TABLES.values())
+    found = {column.name for column in tree.find_all(exp.Column)} - set(NAME_COLUMNS.values())
     return frozenset(f"{'+'.join(dict.fromkeys(tables))}.{name}" for name in found)
 
 

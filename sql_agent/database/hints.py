@@ -46,7 +46,7 @@ _LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
 
 
 def is_wanted(sql: str, answer: QueryAnswer) -> bool:
-    """Return whether a result needs a hint: no or cut rows, 3 with an empty column, or a list of texts in IN."""
+    """Return whether a result needs a hint: no rows, up to 3 with an empty column, cut rows, or texts in IN."""
     lacks = not answer.records or answer.truncated or _may_count_nothing(answer) or _has_empty_columns(answer)
     return lacks or _LIST_OF_TEXTS.search(sql) is not None
 
@@ -306,7 +306,7 @@ class Hints:
     def _in_other_rows(self, tree: exp.Query, places: Sequence[int]) -> Iterator[exp.Query]:
         """Yield the statement for other rows of the alias, then for longer names, if a cell at `places` is filled.
 
-        A longer name has only words of `Naming.beside` more, such as that of another dosage form.
+        A longer name has only words of `Naming.beside` more.
         """
         texts = [text for part in conditions(tree, self._schema, self._dialect) for text in part.texts]
         for text in texts if len(texts) == 1 and self._is_name(texts[0]) else ():

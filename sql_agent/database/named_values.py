@@ -157,13 +157,13 @@ class ValueIndex:
         return any(self._columns[number] not in self._name_columns for number in self._items.get(item, ()))
 
     def _is_word(self, part: str) -> bool:
-        """Return whether the part is an item that names no rows, or such an item without an end."""
+        """Return whether the part is an item of a text, or such an item without its first or last character."""
         if _NUMBER.fullmatch(part):
             return False
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
     def _stands_alone(self, word: str) -> bool:
-        """Return whether texts have a word as an item or between different characters, often enough."""
+        """Return whether a word is a term: an item, a word of several names, or one between varied characters."""
         columns = [column for column in self._columns if column not in self._name_columns]
         near = [pair for column in columns for pair in self._texts.beside(word, column)]
         whole = sum(before + after == "" for before, after in near)

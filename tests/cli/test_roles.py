@@ -55,7 +55,7 @@ def terminal(process: PreparedProcess) -> Iterator[PreparedProcess]:
 
 @contextmanager
 def shell(command: str, log: Path, **environment: str) -> Iterator[PreparedProcess]:
-    """Run a command of the page with its output in the file `log`, until the context ends."""
+    """Start a command of the documentation, which writes into the file `log`; end it with the context."""
     words = shlex.split(command)
     program = next(number for number, word in enumerate(words) if "=" not in word)
     variables = dict(word.split("=", 1) for word in words[:program])

@@ -150,10 +150,10 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 @pytest.mark.parametrize(
     ("question", "found"),
     [
-        # 发闭经 and 人戒烟 are parts of items; 闭经 and 戒烟 are items.
+        # The items 闭经 and 戒烟 count, not the longer parts of other items, 发闭经 and 人戒烟.
         ("会并发闭经的病", ["drug.effects, drug.treats LIKE '%闭经%'"]),
         ("帮人戒烟的药", ["drug.treats LIKE '%戒烟%'"]),
-        # 少量 occurs often and is never an item.
+        # A word that occurs often but is never an item, such as 少量, is no term.
         ("要少量吃", []),
         # 定痛 is a piece of an unknown drug's name.
         ("舒络定痛颗粒怎么吃", []),

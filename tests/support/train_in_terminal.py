@@ -1,4 +1,4 @@
-"""Run train_sql_agent.py in the terminal that the variable TERMINAL names: takes the same arguments."""
+"""Run train_sql_agent.py, with the same arguments, in the terminal whose device the variable TERMINAL names."""
 
 from __future__ import annotations
 

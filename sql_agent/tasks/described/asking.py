@@ -91,18 +91,19 @@ class Asker:
         """Return the question, for a share of the drafts after a remark, such as on an item of the asked row."""
         if self._plain or self._chosen.random() >= _ASIDE_SHARE:
             return text
-        plain = [filled(way, question=text) for way in half(self._catalog.words["asides"], held_out=held_out)]
-        return self._chosen.choice(self._asides_on_items(text, draft, held_out=held_out) or plain)
+        if found := self._asides_on_items(text, draft, held_out=held_out):
+            return self._chosen.choice(found)
+        return filled(self._chosen.choice(half(self._catalog.words["asides"], held_out=held_out)), question=text)
 
     def _asides_on_items(self, text: str, draft: Draft, *, held_out: bool) -> list[str]:
         """Return the question after remarks on the row's items that are names or have an everyday word."""
         if (row := draft.subject) is None:
             return []
         read = {output.column for output in draft.statement.outputs}
+        everyday, names = self._catalog.description.said, self._catalog.names
         found = []
         for name, column in self._catalog.table(row.table).columns.items():
             words = self._catalog.words_of(row, name) if column.asides and name not in read else []
-            everyday, names = self._catalog.description.said, self._catalog.names
             for word in (word for word in words if word not in text and (word in everyday or word in names)):
                 said = self._chosen.choice([word, *everyday.get(word, ())])
                 way = self._chosen.choice(half(column.asides, held_out=held_out))

@@ -33,7 +33,7 @@ PROSE_CHARS = 20  # shorter texts are values such as addresses
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
 _LARGE = 1000  # rows of a large table
 _LONGEST_WORD = 5  # characters of a Chinese word in a name
-_CODES = 0.9  # least share of different texts in a column of codes, such as registration numbers
+_CODES = 0.9  # least share of different texts in a column of codes
 _MOST_WITH_WORD = 12  # rows with a searched word
 COMMON = frozenset({"about", "after", "their", "there", "these", "which", "where", "while", "would", "other", "being"})
 
@@ -130,10 +130,10 @@ class Catalog:
         return frozenset(row.name for rows in self.rows.values() for row in rows)
 
     @cache  # noqa: B019
-    def is_in_one_column(self, value: str) -> bool:
-        """Return whether a value is the whole cell in exactly one described column, so that it needs no label."""
-        ends = f"\0{fold(value)}\0"
-        return sum(ends in f"\0{cells}\0" for cells in self.texts()) == 1
+    def needs_no_label(self, value: str) -> bool:
+        """Return whether people say a value, and exactly one described column has it as a whole cell."""
+        cell = f"\0{fold(value)}\0"
+        return self.says(value) and sum(cell in f"\0{cells}\0" for cells in self.texts()) == 1
 
     def names_in(self, text: str) -> set[str]:
         """Return the names of rows that a text contains."""
@@ -184,10 +184,10 @@ class Catalog:
 
     @cache  # noqa: B019
     def terms(self, table: str, column: str) -> Mapping[str, int]:
-        """Return the words that people search for in a list or a column with a vocabulary, with their rows.
+        """Return the words that people search for in a list or a column with a vocabulary, with their numbers of rows.
 
-        No term is a clause, an item with a number, or one of a single cell, in a large table of two; an item that
-        another column has too needs one cell less.
+        A term is no clause and has no digit. It stands in two cells, in a large table in three, or in one fewer if
+        several columns have it.
         """
         found = {item: len(places) for item, places in self._with_items(table, column).items() if self.says(item)}
         least = 2 if len(self.rows[table]) < _LARGE else 3
@@ -203,7 +203,7 @@ class Catalog:
 
     @cached_property
     def _clause(self) -> re.Pattern[str]:
-        """Matches what is a clause and no term: it starts with, contains or ends with one of some words."""
+        """The pattern of a clause: words at its start, inside or at its end."""
         starts, inside, ends = ("|".join(self.words[f"clause_{place}"]) for place in ("starts", "words", "ends"))
         return re.compile(f"^(?:{starts})|{inside}|(?:{ends})$")
 
@@ -362,8 +362,7 @@ class Catalog:
 
     def _with_item(self, table: str, column: str, phrase: str) -> Iterator[Condition]:
         for item in self._some(table, self.terms(table, column)):
-            test, opposite = Comparison(column, "LIKE", item), Comparison(column, "NOT LIKE", item)
-            yield Condition(column, (test,), phrase, item, opposite=(opposite,))
+            yield _searching(column, item, phrase)
 
     @cache  # noqa: B019
     def _columns_of_items(self) -> Counter[str]:
@@ -378,19 +377,20 @@ class Catalog:
 
     def _with_word(self, table: str, column: str, phrase: str) -> Iterator[Condition]:
         texts = [str(row.values[column]) for row in self.rows[table] if isinstance(row.values[column], str)]
-        having = Counter(word for text in texts for word in {w.casefold() for w in _WORD.findall(text)})
         if phrase == "name" and self.description.lang == "zh":  # between letters and digits stand parts of words
             names = {name for name in texts if len(name) <= _LONGEST_WORD and self.says(name)}
             having = Counter({name: len(list(self._containing(table, column, fold(name)))) for name in names})
+        else:
+            having = Counter(word for text in texts for word in {w.casefold() for w in _WORD.findall(text)})
         for word in self._some(table, {word: count for word, count in having.items() if 2 <= count <= _MOST_WITH_WORD}):
-            test = Comparison(column, "LIKE", word)
+            condition = _searching(column, word, phrase)
             # LIKE must not find an English word inside longer ones; a Chinese clause may be a part of another.
             if (
                 word not in COMMON
                 and self.says(word)
-                and (not word.isascii() or len(self.matching(table, test)) == having[word])
+                and (not word.isascii() or len(self.matching(table, *condition.tests)) == having[word])
             ):
-                yield Condition(column, (test,), phrase, word, opposite=(Comparison(column, "NOT LIKE", word),))
+                yield condition
 
     def _some(self, table: str, having: Mapping[str, int]) -> list[str]:
         """Return a sample of the items, always the same; a third are the most common, which rows share."""
@@ -398,6 +398,11 @@ class Catalog:
         common = sorted(having, key=lambda item: (-having[item], item))[: most // 3]
         rare = sorted(having.keys() - common)
         return [*common, *random.Random(len(having)).sample(rare, min(most - len(common), len(rare)))]
+
+
+def _searching(column: str, word: str, phrase: str) -> Condition:
+    opposite = Comparison(column, "NOT LIKE", word)
+    return Condition(column, (Comparison(column, "LIKE", word),), phrase, word, opposite=(opposite,))
 
 
 def _are_short(cells: Sequence[Cell]) -> bool:

@@ -175,7 +175,7 @@ def with_named_values(description: Description) -> Callable[[Question, Database]
 
 
 def _is_beside(word: str, others: Iterable[str], text: str) -> bool:
-    """Return whether `text` has a word outside the longer ones of `others`."""
+    """Return whether `word` occurs in `text` outside the longer words of `others`."""
     for other in others:
         if word in other != word:
             text = re.sub(re.escape(other), "\n", text, flags=re.IGNORECASE)

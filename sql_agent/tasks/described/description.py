@@ -83,7 +83,7 @@ class Column(Record):
     values     the values of a category or a flag, if they are few; the model sees them
     near       columns that people confuse with this one
     vocabulary  columns (of another table: "table.column") whose items people search for in this one
-    asides     what people say before a {question} about a row whose cell has {value}, such as a colour
+    asides     what people say before a {question} about a row whose cell has {value}
     ask        ways to ask for the cell of {name}; `ask_two` for those of {name} and {other}
     confirm    ways to ask whether {value} is in the cell of {name}
     find       ways to ask for the rows with {value}; `find_two` for those that also {and_other}, a phrase of another
@@ -245,7 +245,7 @@ class Description(Record):
 
 
 def column_of(name: str, table: str) -> tuple[str, str]:
-    """Return the table and the column that "table.column" names, or "column" of `table`."""
+    """Return (table, column) for a name "table.column", or for a name "column" in `table`."""
     owner, _, column = name.rpartition(".")
     return owner or table, column
 

@@ -87,7 +87,7 @@ class Detours:
     def looking_again(self, route: Route) -> Route | None:
         """Return the route with the statement that the hint of its last one suggests, such as one for filled cells.
 
-        Return None if that statement finds the asked cell in another row, such as one of another dosage form.
+        Return None if that statement finds the asked cell in another row.
         """
         answer = self._query(route.statements[-1])
         suggestions = suggested_statements(answer.hint) if finds_nothing(answer) else ()

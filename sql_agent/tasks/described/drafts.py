@@ -17,7 +17,7 @@ from sql_agent.tasks.described.words import Wording, filled, plural_of, with_art
 MOST_ROWS = 8  # rows that an answer lists; nobody wants to read more
 MOST_COUNTED = 10  # rows of a count with evidence
 _MANY_WORDINGS = 4
-_LABEL_SHARE = 0.5  # of the questions about a column with other words for its label: those that say the label
+_LABEL_SHARE = 0.5  # of the questions about a column with `also`: those that say its label
 Key = tuple[str, str]
 _Item = TypeVar("_Item")
 _Phrases = Mapping[str, tuple[str, ...]]
@@ -156,22 +156,22 @@ class Drafting:
         tables = [table for table in by_table if self._table_columns(table, *kinds)]
         # Tables are drawn by the root of their size, so that a small one is asked about too.
         weights = [len(by_table[table]) ** 0.5 for table in tables]
+        columns = {table: list(self._table_columns(table, *kinds)) for table in tables}
+        # Else the rows of a column with few filled cells would be asked about too often.
+        shares = {t: [(1 + len(self._catalog.filled_rows(t, c))) ** 0.25 for c in of] for t, of in columns.items()}
         for _ in range(20 * sum(map(len, by_table.values())) if tables else 0):
             table = self._chosen.choices(tables, weights)[0]
-            columns = list(self._table_columns(table, *kinds).items())
-            filled = [1 + len(self._catalog.filled_rows(table, name)) for name, _ in columns]
-            # A column that few rows have filled is drawn less often, or these rows would be in too many questions.
-            name, column = self._chosen.choices(columns, [count**0.25 for count in filled])[0]
+            name = self._chosen.choices(columns[table], shares[table])[0]
             # Most rows of a real table have few columns filled.
             row = self._chosen.choice(self._catalog.filled_rows(table, name) or by_table[table])
-            yield row, name, column
+            yield row, name, self._catalog.column(table, name)
 
     def _table_columns(self, table: str, *kinds: str) -> dict[str, Column]:
         columns = self._tables[table].columns
         return {n: c for n, c in columns.items() if c.kind in kinds or (not kinds and c.kind not in {"id", "name"})}
 
     def _conditions(self) -> list[tuple[str, Condition]]:
-        """Return the conditions on all tables in random order, at first more evenly of all columns than they are."""
+        """Return the conditions on all tables in random order; the first are spread more evenly over the columns."""
         by_column: dict[tuple[str, str], list[Condition]] = {}
         for table in self._tables:
             for condition in self._catalog.conditions(table):
@@ -206,7 +206,7 @@ class Drafting:
         return filled(self._words["row"], table=described.label, name=name)
 
     def _spoken(self, column: Column) -> Column:
-        """Return the column as a question calls it: for a half of the questions, other words are the label."""
+        """Return the column with the label that a question says: in half of the questions, one of `also`."""
         if not column.also or self._chosen.random() < _LABEL_SHARE:
             return column
         label, english = self._chosen.choice(column.also), self._catalog.description.lang == "en"
@@ -247,11 +247,7 @@ class Drafting:
             phrases["do"] = column.has
             phrases["with"] = tuple(filled(self._words["that"], has=has) for has in column.has)
             phrases["dont"] = column.lacks or phrases.get("dont", ())
-        elif (
-            condition.phrase == "category"
-            and self._catalog.says(condition.value)
-            and self._catalog.is_in_one_column(condition.value)
-        ):
+        elif condition.phrase == "category" and self._catalog.needs_no_label(condition.value):
             phrases = {k: (*v, *conditions["unlabelled"].get(k, ())) for k, v in phrases.items()}
         return {
             f"{slot}{number}": tuple(filled(way, **slots) for way in ways) for slot, ways in phrases.items() if ways

@@ -282,19 +282,18 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
 
 
 def _also(column: Column, columns: Mapping[str, Column], lang: Lang) -> tuple[str, ...]:
-    """Return a label with synonyms, and its last word, but none that another column has."""
+    """Return the label with synonyms, and its last word, but none that ends with a word of another label."""
     others = " ".join(other.label for other in columns.values() if other is not column).split()
     words = column.label.split()
     found = [
         re.sub(rf"\b{re.escape(word)}\b", other, column.label)
         for word, ways in wordings(lang)["synonyms"].items()
-        if re.search(rf"\b{re.escape(word)}\b", column.label)
         for other in ways
     ]
     head = words[-1] if lang == "en" and len(words) > 1 and " of " not in column.label and is_noun(column.label) else ""
     if head and column.kind not in {"id", "flag"} and not unit_of(f"_{head}"):
         found.append(head)
-    return tuple(dict.fromkeys(label for label in found if label.split()[-1] not in others))
+    return tuple(dict.fromkeys(label for label in found if label != column.label and label.split()[-1] not in others))
 
 
 def _named_in_texts(tables: Mapping[str, TableRows], described: Mapping[str, Table], say: Say) -> Iterator[Link]:

@@ -61,9 +61,8 @@ class OtherNames:
         return [name.text for name in first] == [row.name] and not found.exact
 
     def short(self, row: Row) -> Iterator[str]:
-        """Yield the name without a word that people leave out, such as a dosage form at its end."""
-        beside = self._namings[row.table].beside if row.table in self._namings else ()
-        for word in sorted(beside, key=len, reverse=True):
+        """Yield the name without a word at its end that people leave out, such as a dosage form."""
+        for word in sorted(self._namings[row.table].beside, key=len, reverse=True):
             rest = row.name[: -len(word)].strip() if row.name.casefold().endswith(word) else ""
             if len(rest) >= _LEAST and (not row.name.isascii() or row.name[len(rest)] == " "):
                 yield rest

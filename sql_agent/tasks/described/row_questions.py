@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
 from sql_agent.tasks.described.catalog import PROSE_CHARS, Row
+from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.description import Claim, Column
 from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.passages import Passages
@@ -22,7 +23,7 @@ _PASSAGE_SHARE = 0.5  # of the parts of cells: sentences with a word
 _CLAIMS_SHARE = 0.35  # of the yes-no questions where a table has claims
 _MOST_SHOWN = 1500  # characters of a whole row
 _TRIES = 5  # rows whose word may be the answer no
-_MANY_TERMS = 50  # in a list with fewer terms, questions also name other items
+_MANY_TERMS = 50  # with fewer terms, questions also name other items
 
 
 class RowQuestions(Drafting):
@@ -92,11 +93,8 @@ class RowQuestions(Drafting):
             others = filter(None, (self._similar(row, name) for _ in range(_TRIES)))
             words = [word for other in others for word in self._said_in(other, name, column) if is_apart(word, cell)]
         terms = self._catalog.terms(row.table, name) if column.kind == "list" else {}
-        words = [
-            word
-            for word in words
-            if (word in terms if len(terms) >= _MANY_TERMS else column.kind == "text" or self._catalog.says(word))
-        ]
+        is_text, few = column.kind == "text", len(terms) < _MANY_TERMS
+        words = [word for word in words if is_text or word in terms or (few and self._catalog.says(word))]
         if not words or not templates:
             return None
         word = self._chosen.choice(words)
@@ -107,7 +105,7 @@ class RowQuestions(Drafting):
         return self._about_row("yes_no", self._say(templates, **slots), row, [name], self._yes(is_true=wanted))
 
     def _said_in(self, row: Row, name: str, column: Column) -> list[str]:
-        """Return what a yes-no question can ask about a cell: its words, or the whole of a short text."""
+        """Return what a yes-no question can ask about a cell: words in the cell, or the whole of a short text."""
         text = str(row.values[name]).strip()
         is_short = column.kind == "text" and len(text) <= PROSE_CHARS and self._catalog.fits(text)
         return [text] if is_short else self._catalog.words_of(row, name)
@@ -172,16 +170,23 @@ class RowQuestions(Drafting):
                 yield self._reading("comparison", wording, [statement], (row, other), facts)
 
     def _similar(self, row: Row, column: str) -> Row | None:
-        """Return a row with `column` filled that shares an item with `row`, any row if none share one, or None."""
+        """Return a row with `column` filled and an item of `row`, any row of a table without items, or None."""
+        for condition in self._rarest(row):
+            other = self._catalog.one_meeting(row.table, condition, self._chosen)
+            if other is not None and other.named and other is not row and str(other.values[column] or "").strip():
+                return other
+        if self._catalog.conditions_by_word(row.table):
+            return None
+        return self._chosen.choice(self._catalog.filled_rows(row.table, column) or [row])
+
+    @cache  # noqa: B019
+    def _rarest(self, row: Row) -> list[Condition]:
+        """Return the conditions on items of the row that fewest rows meet."""
         by_word = self._catalog.conditions_by_word(row.table)
         lists = self._table_columns(row.table, "list")
         keys = {(name, word) for name in lists for word in self._catalog.words_of(row, name)} & by_word.keys()
         rarest = sorted(keys, key=lambda key: (self._catalog.terms(row.table, key[0]).get(key[1], 0), key))
-        for condition in map(by_word.__getitem__, rarest[:_TRIES]):
-            other = self._catalog.one_meeting(row.table, condition, self._chosen)
-            if other is not None and other.named and other is not row and str(other.values[column] or "").strip():
-                return other
-        return None if by_word else self._chosen.choice(self._catalog.filled_rows(row.table, column) or [row])
+        return [by_word[key] for key in rarest[:_TRIES]]
 
     def unanswerable(self) -> Iterator[Draft]:
         """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""

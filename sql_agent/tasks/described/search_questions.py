@@ -75,13 +75,12 @@ class SearchQuestions(Drafting):
             found = self._catalog.meeting(table, condition, most=_MOST_THEN) if is_searched else []
             if name is None or not found or not all(row.named for row in found):
                 continue
-            answered = {each: [self._catalog.answer(row, each) for row in found] for each in self._shuffled(then)}
-            column, answers = next(((c, a) for c, a in answered.items() if all(a)), ("", []))
-            if not answers:
+            columns = (c for c in self._shuffled(then) if all(self._catalog.answer(row, c) for row in found))
+            if (column := next(columns, None)) is None:
                 continue
             statement = Statement(table, (Output(name), Output(column)), where=condition.tests)
             wording = self._condition_wording(then[column], table, condition)
-            facts = self._by_name(found, answers)
+            facts = self._by_name(found, [self._catalog.answer(row, column) for row in found])
             yield self._reading("search_column", wording, [statement], found, facts, conditions=(condition,))
 
     def any_of(self) -> Iterator[Draft]:
@@ -119,11 +118,9 @@ class SearchQuestions(Drafting):
                 yield from self._names("negation", wording, table, without, tests, first, second)
 
     def _says(self, table: str, condition: Condition, wordings: str) -> bool:
-        """Return whether people say such a condition with another one: its column has such wordings, or none has."""
-        columns = self._tables[table].columns
-        return bool(getattr(columns[condition.column], wordings)) or not any(
-            getattr(column, wordings) for column in columns.values()
-        )
+        """Return whether the condition's column has `wordings` for two conditions, or no column has them."""
+        said = [name for name, column in self._tables[table].columns.items() if getattr(column, wordings)]
+        return not said or condition.column in said
 
     def _of_two(self, plain: str, slot: str, table: str, first: Condition, second: Condition) -> Wording:
         """Return a wording for two conditions; {and_other} becomes the phrase `slot` of the second condition."""
