@@ -16,7 +16,7 @@ from sql_agent.cli.command import add_setting_flags, add_task_flags, add_words, 
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
 from sql_agent.config.endpoints import EndpointSettings
-from sql_agent.config.settings import load_settings, public_dump, read_sources
+from sql_agent.config.settings import CODE_SETTINGS, load_settings, public_dump, read_sources
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
 from sql_agent.evaluation.measures import in_samples, price_of
@@ -98,7 +98,8 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--mapping needs --questions")
     if arguments.compare and len(arguments.models) < 2:
         parser.error("--compare needs two MODELs or more")
-    asked = (arguments.models, arguments.overrides, arguments.run, arguments.compare, arguments.questions,
+    trusted = [item for item in arguments.overrides if item.partition("=")[0] in CODE_SETTINGS]
+    asked = (arguments.models, arguments.overrides != trusted, arguments.run, arguments.compare, arguments.questions,
              arguments.count, arguments.overlap != "refuse", arguments.samples > 1, arguments.flags)  # fmt: skip
     if arguments.resume and (any(asked) or arguments.refuse_below is not None):
         parser.error("--resume reads all options from its folder, except --concurrency and --predictions")
@@ -113,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate the models, write and print the results, and return 0 (130 after an interrupt)."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
-    folders = [EvaluationFolder.open(arguments.resume)] if arguments.resume else _prepare(arguments, ui)
+    folders = [_opened(arguments.resume, arguments)] if arguments.resume else _prepare(arguments, ui)
     if arguments.resume and arguments.predictions:
         check_predictions(arguments.predictions, folders[0].about().settings["task"])
     evaluations: list[Evaluation] = []
@@ -156,7 +157,7 @@ def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[EvaluationFolder]:
     folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
     for named in arguments.models or [None]:
         if arguments.compare and EvaluationFolder.is_one(Path(named)):
-            folders.append(_finished(Path(named)))
+            folders.append(_finished(_opened(Path(named), arguments)))
         else:
             model = find_model(named, arguments.run, arguments.overrides, arguments.flags, ui)
             if arguments.samples > 1 and not given and model.settings.agent.val_temperature == 0:
@@ -203,13 +204,18 @@ def _create(model: ChosenModel, sets: Sets, about: About) -> EvaluationFolder:
     return EvaluationFolder.create(timestamped_folder(model.settings.runs_dir, "eval-"), about, sets)
 
 
-def _finished(path: Path) -> EvaluationFolder:
+def _opened(path: Path, arguments: argparse.Namespace) -> EvaluationFolder:
     folder = EvaluationFolder.open(path)
+    folder.check_trusted(read_sources(arguments.overrides, flags=arguments.flags))
+    return folder
+
+
+def _finished(folder: EvaluationFolder) -> EvaluationFolder:
     asked, answered = sum(map(len, folder.sets().values())), len(folder.records())
     if answered < asked:
         raise DataError(
-            f"{path} has answers to {answered} of {asked} questions",
-            hint=f"finish it first: sql-agent evaluate --resume {path}",
+            f"{folder.path} has answers to {answered} of {asked} questions",
+            hint=f"finish it first: sql-agent evaluate --resume {folder.path}",
         )
     return folder
 

@@ -21,15 +21,15 @@ from sql_agent.runs.run_folder import (
     PROMPT,
     TOOL,
     VALIDATION,
+    agent_of_run,
     is_run,
     model_of,
     read_config,
     read_sessions,
     run_lines,
-    settings_of_run,
 )
 from sql_agent.system.files import atomic_folder, copy_folder
-from sql_agent.tasks.task import load_task
+from sql_agent.tasks.task import disclaimer_of
 from sql_agent.training.serving.tool_format import tool_format_of
 from sql_agent.training.verl.config import verl_environment
 
@@ -88,10 +88,10 @@ def export_checkpoint(checkpoint: Path, out: Path, complete: Callable[[Path], No
 def _merge_shards(shards: Path, out: Path) -> None:
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(shards), "--target_dir", str(out)]
-    # verl's environment registers our attention, which the checkpoint names.
-    result = subprocess.run(  # noqa: S603
-        command, capture_output=True, text=True, check=False, env=os.environ | verl_environment()
-    )
+    # verl's environment registers our attention, which the checkpoint names. verl loads any pickle, even one that runs
+    # code: under this variable torch loads only tensors, sharded ones too.
+    environment = os.environ | verl_environment() | {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ["no message"])[-1]
         raise TrainingError(
@@ -101,7 +101,7 @@ def _merge_shards(shards: Path, out: Path) -> None:
     from sql_agent.training.policy.model import complete_model_folder  # noqa: PLC0415  slow to import
 
     run = next((folder for folder in shards.parents if is_run(folder)), None)
-    complete_model_folder(out, settings_of_run(run, [], {}).agent if run else AgentSettings())
+    complete_model_folder(out, agent_of_run(run) if run else AgentSettings())
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:
@@ -140,8 +140,8 @@ def _write_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> None:
         base_id=base_id,
         licence=licence,
         config=config,
-        disclaimer=load_task(config["task"]).disclaimer,
-        parser=tool_format_of(str(weights), settings_of_run(run, [], {}).agent),
+        disclaimer=disclaimer_of(config["task"]),
+        parser=tool_format_of(str(weights), agent_of_run(run)),
         result=result,
         table=markdown_table(result),
         session=sessions[-1] if sessions else None,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sql_agent.config.sections import ENV_FILES
+from sql_agent.config.settings import is_trusted, read_dotenv
+from sql_agent.errors import ConfigError
 
 
 def _variable(*names: str, default: str | None = None, description: str) -> Any:
@@ -20,6 +24,19 @@ class EnvironmentSettings(BaseSettings):
     """Base of settings that are read from environment variables or `.env`."""
 
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+    key_of: ClassVar[Mapping[str, str]] = {}  # by the variable of a URL, that of the key which is sent to the URL
+
+    def __init__(self, **values: Any) -> None:
+        """Raise ConfigError if a URL of an untrusted `.env` would be sent a key of the environment."""
+        exported = {name.upper() for name, value in os.environ.items() if value}
+        for path in (path for path in ENV_FILES if not is_trusted(path)):
+            given = {name.upper() for name, value in read_dotenv(path).items() if value} - exported
+            for url in [url for url, key in self.key_of.items() if url in given and key in exported]:
+                raise ConfigError(
+                    f"{path} sets {url}, and {self.key_of[url]} of the environment would be sent there",
+                    hint=f"if you trust that file, export {url} too",
+                )
+        super().__init__(**values)
 
     @model_validator(mode="before")
     @classmethod
@@ -30,6 +47,8 @@ class EnvironmentSettings(BaseSettings):
 
 class TeacherSettings(EnvironmentSettings):
     """The endpoints of the judges: of a language model and of a reward model."""
+
+    key_of = {"TEACHER_BASE_URL": "TEACHER_API_KEY"}
 
     model: str | None = _variable(
         "TEACHER_MODEL",
@@ -61,6 +80,8 @@ class ModelEndpoint:
 
 class EndpointSettings(EnvironmentSettings):
     """The endpoint of a remote model, which `sql-agent ask`, `chat` and `evaluate` use instead of a local model."""
+
+    key_of = {"OPENAI_API_BASE": "OPENAI_API_KEY", "OPENAI_BASE_URL": "OPENAI_API_KEY"}
 
     base_url: str | None = _variable(
         "OPENAI_API_BASE",
@@ -116,6 +137,8 @@ class AglSettings(EnvironmentSettings):
 
 class AgentOpsSettings(EnvironmentSettings):
     """The endpoints and the API key of AgentOps, a tracing service, which gets spans only if the key is set."""
+
+    key_of = {"AGENTOPS_API_ENDPOINT": "AGENTOPS_API_KEY", "AGENTOPS_EXPORTER_ENDPOINT": "AGENTOPS_API_KEY"}
 
     api_key: SecretStr | None = _variable(
         "AGENTOPS_API_KEY", description="API key of AgentOps; empty: AgentOps gets nothing"

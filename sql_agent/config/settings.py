@@ -26,6 +26,7 @@ from sql_agent.system.files import read_toml
 from sql_agent.system.messages import reason
 
 PREFIX = "SQL_AGENT_"
+CODE_SETTINGS = ("agent.mcp_command", "agent.mcp_url", "task")  # see _refuse_code
 GENERAL = "general"  # the name for the settings without a section
 
 SECTIONS: dict[str, type[Section]] = {
@@ -86,8 +87,8 @@ def read_sources(
     """Return all sources, the weakest first: `config_file`, `.env` files, environment, command line."""
     sources = [] if config_file is None else [toml_source(config_file)]
     for path in ENV_FILES:
-        found = _variables(str(path), _read_dotenv(path))
-        sources.append(replace(found, trusted=path.resolve().parent == CHECKOUT))
+        found = _variables(str(path), read_dotenv(path))
+        sources.append(replace(found, trusted=is_trusted(path)))
     sources.append(_variables("environment", os.environ))
     sources.append(Source("command line", flatten(flags or {}) | _parse_overrides(overrides)))
     return sources
@@ -111,7 +112,7 @@ def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> 
 
 def variable(name: str) -> str:
     """Return the environment variable `name`, also from `.env`. Raises ConfigError if it is empty or missing."""
-    places: list[Mapping[str, str | None]] = [os.environ, *map(_read_dotenv, reversed(ENV_FILES))]
+    places: list[Mapping[str, str | None]] = [os.environ, *map(read_dotenv, reversed(ENV_FILES))]
     for variables in places:
         if value := variables.get(name):
             return value
@@ -212,7 +213,12 @@ def _variables(where: str, variables: Mapping[str, str | None]) -> Source:
     return Source(where, values, as_variables=True)
 
 
-def _read_dotenv(path: Path) -> dict[str, str | None]:
+def is_trusted(dotenv: Path) -> bool:
+    """Return whether `dotenv` belongs to this installation, and not to a folder that somebody else may have written."""
+    return dotenv.resolve().parent == CHECKOUT
+
+
+def read_dotenv(path: Path) -> dict[str, str | None]:
     try:
         return dotenv_values(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -237,10 +243,12 @@ def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence
     """Raise ConfigError if the untrusted `source` has a setting that runs code or contacts a server.
 
     `agent.mcp_command` starts a program, `agent.mcp_url` is a server that receives MCP_TOKEN, and a `task` of the form
-    package.module:NAME is imported (NAME.toml is only data). Such a setting is accepted if a trusted source among
-    `stronger` sets it too, or if a trusted source among `others` has the same value.
+    package.module:NAME is imported (NAME.toml is only data). Options of verl name modules too; those
+    of a run count only if its training goes on, which loads pickles anyway. Such a setting is accepted if a trusted
+    source among `stronger` sets it too, or if a trusted source among `others` has the same value.
     """
-    for name in ("agent.mcp_command", "agent.mcp_url", "task"):
+    options = [name for name in source.values if source.as_variables and name.startswith("verl.config")]
+    for name in (*CODE_SETTINGS, *options):
         value = source.values.get(name)
         text = str(value or "")
         is_code = ":" in text and not text.endswith(".toml") if name == "task" else text.lower() not in {"", "none"}

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from sql_agent.config.settings import Source, flatten, merge
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Question, Record, RolloutRecord
 from sql_agent.system.files import append_line, drop_cut_line, whole_lines, write_text
@@ -78,6 +79,10 @@ class EvaluationFolder:
     def about(self) -> About:
         path = self.path / _CONFIG
         return _read(About, path.read_bytes(), path)
+
+    def check_trusted(self, sources: Sequence[Source]) -> None:
+        """Raise ConfigError if a setting of the folder runs code, unless a trusted source among `sources` names it."""
+        merge([Source(str(self.path / _CONFIG), flatten(self.about().settings), trusted=False)], confirmed_by=sources)
 
     def sets(self) -> dict[str, list[Question]]:
         sets: dict[str, list[Question]] = {}

@@ -45,7 +45,7 @@ from sql_agent.runs.run_folder import (
 )
 from sql_agent.system.files import write_text
 from sql_agent.system.servers import web_app
-from sql_agent.tasks.task import load_task
+from sql_agent.tasks.task import disclaimer_of
 
 _COLUMNS = ["ended", "steps", "reward", "accurate", "correct", "model", "started"]
 
@@ -139,7 +139,7 @@ class RunReader:
         self.config: JsonObject = read_config(folder)
         self.folder = folder
         self.name = folder.resolve().name
-        self.disclaimer = load_task(self.config["task"]).disclaimer
+        self.disclaimer = disclaimer_of(self.config["task"])
         self.sessions: tuple[RunSession, ...] = ()
         self._starts = 0
         self._start()

@@ -23,7 +23,7 @@ import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,6 +31,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from sql_agent.config.sections import AgentSettings
 from sql_agent.config.settings import Settings, Source, flatten, merge, read_sources
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.schemas import Question, Record
@@ -51,6 +52,11 @@ def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any
     """Return the settings of `run`, overridden by `overrides` and by `flags` (without `model`)."""
     *weaker, command_line = read_sources(overrides, flags={k: v for k, v in flags.items() if k != "model"})
     return merge([*weaker, run_source(run), command_line])
+
+
+def agent_of_run(run: Path) -> AgentSettings:
+    """Return the agent's settings of `run`, for a caller that asks no model and opens no database."""
+    return merge([replace(run_source(run), trusted=True)]).agent
 
 
 def run_source(run: Path) -> Source:

@@ -38,6 +38,7 @@ BUILT_IN = {
     "ehrsql": "sql_agent.tasks.ehrsql.ehrsql_task:TASK",
 }
 DESCRIBED = ".toml"  # a task's name with this ending is the path of a description
+DISCLAIMER = "For research on retrieval: check an answer in the database before you use it."
 
 Split = Literal["train", "val", "test"]
 PromptFactory = Callable[[Lang, Database, Settings], str]
@@ -256,6 +257,12 @@ def load_task(name: str) -> Task:
             f"{module_name} has no task {attribute}", hint=f"the module has {', '.join(found) or 'no Task'}"
         )
     return task
+
+
+def disclaimer_of(name: str) -> str:
+    """Return the disclaimer of the task `name` in the files of a run, without importing a module that they name."""
+    module = name.partition(":")[0]
+    return load_task(name).disclaimer if name in BUILT_IN or module in sys.modules else DISCLAIMER
 
 
 @cache

@@ -14,7 +14,7 @@ from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.described.description import WORDINGS, Column, Description, Table, read_description
 from sql_agent.tasks.described.generate import make_question_files
 from sql_agent.tasks.described.words import wordings
-from sql_agent.tasks.task import Task, lacks_questions, prompt_file
+from sql_agent.tasks.task import DISCLAIMER, Task, lacks_questions, prompt_file
 
 _SLOT = re.compile(r"\{[^{}]*\}")
 _MOST_CHARS = 6_000  # of the tables in a prompt; a longer text keeps only the names of the columns
@@ -60,7 +60,7 @@ def described_task(path: Path) -> Task:
         ),
         tool_description=f"Run one read-only {{dialect}} SELECT on the tables {', '.join(description.tables)} and get "
         "the rows as JSON.",
-        disclaimer="For research on retrieval: check an answer in the database before you use it.",
+        disclaimer=DISCLAIMER,
         describe=describe,
         instructions=instructions,
         labels=lambda _lang: labels,
