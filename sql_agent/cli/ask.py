@@ -35,7 +35,7 @@ answer and, where there is a reference answer, the reward.
 
 Without --model, the model is OPENAI_MODEL at the endpoint OPENAI_API_BASE, if
 that is set, else the embedded SmolLM2-135M-Instruct after supervised
-fine-tuning, which takes some two minutes the first time."""
+fine-tuning, which takes minutes the first time and says how many."""
 
 _EXAMPLES = """
   sql-agent ask "How is hypothyroidism treated?"

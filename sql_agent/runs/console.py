@@ -58,6 +58,7 @@ class Ui:
         """
         self.console = console or open_console()
         self._shown_at = time.monotonic()  # time of the last line from `sft`
+        self._sft_since = 0.0  # time of the first step of `sft`
         self._wraps = self.console.is_terminal if wraps is None else wraps
 
     def say(self, text: str) -> None:
@@ -87,9 +88,13 @@ class Ui:
             yield move
 
     def sft(self, step: int, steps: int, loss: float) -> None:
-        if step in (1, steps) or step % 5 == 0 or time.monotonic() - self._shown_at > _QUIET_S:
-            self._shown_at = time.monotonic()
-            self.say(f"SFT {step}/{steps}: loss {loss:.3f} nats a token")
+        now = time.monotonic()
+        if step == 1:
+            self._sft_since = now
+        if step in (1, 2, steps) or step % 5 == 0 or now - self._shown_at > _QUIET_S:
+            self._shown_at = now
+            left = (steps - step) * (now - self._sft_since) / max(1, step - 1)
+            self.say(f"SFT {step}/{steps}: loss {loss:.3f} nats a token{_minutes_left(left)}")
 
     def step(self, step: int, steps: int, values: Mapping[str, float]) -> None:
         self.say(
@@ -121,8 +126,11 @@ def _tokens_per_second(values: Mapping[str, float]) -> str:
 
 
 def _time_left(steps: int, values: Mapping[str, float]) -> str:
-    minutes = steps * (values["timing/rollout_s"] + values["timing/update_s"]) / 60
-    return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
+    return _minutes_left(steps * (values["timing/rollout_s"] + values["timing/update_s"]))
+
+
+def _minutes_left(seconds: float) -> str:
+    return f"; about {seconds / 60:.0f} min left" if seconds >= 60 else ""
 
 
 TableRow = tuple[str, list[str]]  # a label, and the texts of the cells

@@ -34,6 +34,17 @@ def test_a_step_is_wrapped_at_words_on_a_terminal_and_one_line_in_a_log() -> Non
     assert shown.getvalue().split() == logged.getvalue().split(), "no word is broken"
 
 
+def test_fine_tuning_says_from_its_second_step_on_how_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ui, clock = Ui(), iter([100.0, 130.0, 160.0])
+    monkeypatch.setattr("sql_agent.runs.console.time.monotonic", lambda: next(clock))
+    for step in (1, 2, 3):
+        ui.sft(step, 16, 0.5)
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition("; ")[2] for line in said] == ["", "about 7 min left", "about 6 min left"]
+
+
 def test_the_table_before_and_after_shows_what_a_person_wants_to_know() -> None:
     output = io.StringIO()
     sets: dict[str, dict[str, float]] = {

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ from sql_agent.training.serving.tool_format import Call
 _THREADS = 16  # maximum number of threads that run the SQL of demonstrations
 _LOSSES = "sft.jsonl"  # in the folder of a cached model, one line for each step
 _FORMAT = 3  # part of the cache key; increment it when the demonstrations change
+_SHORT = 512  # fewer demonstrations are too few for every question type
+_LOOKUP = "lookup"  # the type of questions about one column of one row
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ def fine_tuned_model(
     folder = cache_dir / f"sft-{_fingerprint(policy, sft, compute.lora_rank, batches)}"
 
     def fine_tune() -> None:
+        say(f"Supervised fine-tuning, {len(batches)} steps; the model is kept in {folder}")
         torch.manual_seed(settings.seed)
         trained = _prepare_for_training(policy.model, compute)
         rows = settings.train.micro_batch if compute.device == "cpu" else sft.batch
@@ -285,7 +289,11 @@ def _message(turn: DemonstratedTurn) -> dict[str, Any]:
 
 
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
-    """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps."""
+    """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
+
+    Three quarters of a short start are lookups, which come first: spread over all types, 128 demonstrations had 21
+    lookups for 22 columns, half of them of failed queries.
+    """
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}
     for question in questions:
@@ -295,7 +303,21 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
         rng.shuffle(of_type)
         placed += [((number + 0.5) / len(of_type), task_type, question) for number, question in enumerate(of_type)]
     ordered = [question for _, _, question in sorted(placed, key=lambda place: place[:2])]
-    return [ordered[number % len(ordered)] for number in range(settings.steps * settings.batch)]
+    count = settings.steps * settings.batch
+    lookups = _even_lookups(by_type.get(_LOOKUP, [])) if count < _SHORT else []
+    first = [lookups[number % len(lookups)] for number in range(count * 3 // 4)] if lookups else []
+    return first + [ordered[number % len(ordered)] for number in range(count - len(first))]
+
+
+def _even_lookups(lookups: Sequence[Question]) -> list[Question]:
+    """Return the `lookups` of each column in turn, with the last statement alone, without those of several columns."""
+    by_column: dict[str, list[Question]] = {}
+    for question in (q for q in lookups if q.statements):
+        column = question.statements[-1].partition(" WHERE ")[0]
+        if "," not in column and "*" not in column:
+            by_column.setdefault(column, []).append(question.model_copy(update={"sql": question.statements[-1]}))
+    turns = zip_longest(*(by_column[column] for column in sorted(by_column)))
+    return [question for turn in turns for question in turn if question is not None]
 
 
 def _schedule(step: int, steps: int) -> float:
