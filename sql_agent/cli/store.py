@@ -41,22 +41,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     with slow_imports():
         import agentlightning as agl  # noqa: PLC0415
 
-        from sql_agent.rollouts.store import serve_store  # noqa: PLC0415
+        from sql_agent.rollouts.lease import BEAT_S, running_run  # noqa: PLC0415
+        from sql_agent.rollouts.store import RunStore, served_store  # noqa: PLC0415
         from sql_agent.system.process import install_event_loop  # noqa: PLC0415
     agl.setup_logging("ERROR")
     install_event_loop()
     ui = Ui()
 
     async def serve() -> None:
-        stopped = asyncio.Event()
+        store, stopped = RunStore(), asyncio.Event()
         with handled_signals(stopped.set):
-            await serve_store(
-                arguments.host,
-                arguments.port,
-                lambda address: ui.say(f"The store answers at {address}; Ctrl-C ends the store"),
-                stopped.wait(),
-                token=token,
-            )
+            async with served_store(store, arguments.host, arguments.port, token) as address:
+                ui.say(f"The store answers at {address}; Ctrl-C ends the store")
+                await stopped.wait()
+                if run := await running_run(store):
+                    ui.say(
+                        f"The run {run} uses this store, and fails without it: interrupt the run, then the store ends "
+                        "too. Interrupt the store again to end it at once."
+                    )
+                while await running_run(store):  # noqa: ASYNC110  a row that another process renews
+                    await asyncio.sleep(BEAT_S)
 
     asyncio.run(serve())
     return 0

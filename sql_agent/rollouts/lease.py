@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -16,6 +17,7 @@ BEAT_S = 0.75  # seconds between two renewals of the lease
 LEASE_ROW = (
     "sql-agent-algorithm"  # the lease is the row of a worker, because stores record when a worker's row was updated
 )
+_SILENT_S = 10.0  # without a renewal, after which a store takes its algorithm for dead
 _EXPIRY_BEATS = 3  # missed renewals after which another algorithm may take the lease
 _RELEASE_S = 2.0  # time limit of the request that releases the lease
 
@@ -106,6 +108,14 @@ class LeaseHolder:
 
     async def _write(self) -> None:
         await self._store.update_worker(LEASE_ROW, self._lease.model_dump())
+
+
+async def running_run(store: agl.LightningStore) -> str | None:
+    """Return the name of the run that uses `store`, which is in this process; None if no run does."""
+    found = await read_lease(store)
+    if found is None or found[0].end is not None or time.time() - found[1] > _SILENT_S:
+        return None
+    return found[0].run
 
 
 async def read_lease(store: agl.LightningStore) -> tuple[Lease, float] | None:

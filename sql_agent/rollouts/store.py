@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeGuard
 
@@ -96,15 +96,6 @@ async def served_store(
     app.add_exception_handler(ValueError, lambda _request, error: JSONResponse({"detail": str(error)}, 400))
     async with served(uvicorn_server(app, token, open_paths={HEALTH_PATH}), sock):
         yield server.endpoint
-
-
-async def serve_store(
-    host: str, port: int, started: Callable[[str], None], until: Awaitable[object], *, token: str | None
-) -> None:
-    """Serve a new RunStore at `host` and `port` until `until` is done; call `started` with its URL."""
-    async with served_store(RunStore(), host, port, token) as url:
-        started(url)
-        await until
 
 
 class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]

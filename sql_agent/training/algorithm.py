@@ -22,7 +22,7 @@ from sql_agent.rollouts.processes import Recovery, RunProcesses, cancel_stale_ro
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.scheduler import RetryingScheduler, RolloutScheduler, describe_stall
-from sql_agent.rollouts.store import RunStore, named_store_errors
+from sql_agent.rollouts.store import RunStore, StoreLostError, named_store_errors
 from sql_agent.runs.console import Ui
 from sql_agent.runs.resume import how_to_go_on
 from sql_agent.runs.run_log import RunLog
@@ -89,7 +89,10 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                         await self._run(train_dataset, [q for questions in val.values() for q in questions])
                 end = "finished"
             except SqlAgentError as error:
-                self.error = self._monitor.failure or error  # `error` may be a consequence of the monitor's failure
+                failure = self._monitor.failure or error  # `error` may be a consequence of the monitor's failure
+                # Whoever interrupts all terminals may interrupt that of the store first.
+                if not (self.interrupted and isinstance(failure, StoreLostError)):
+                    self.error = failure
             finally:
                 self._processes.unwatch()
                 for watch in self._watches:

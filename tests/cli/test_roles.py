@@ -21,7 +21,7 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError
-from sql_agent.rollouts.lease import LeaseHolder
+from sql_agent.rollouts.lease import LeaseHolder, read_lease
 from sql_agent.rollouts.run_role import StoreAddress, check_store
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.system.servers import free_port
@@ -238,3 +238,17 @@ def test_a_runner_that_is_interrupted_says_that_it_leaves_and_ends_with_130(tmp_
             runner.send_signal(signal.SIGINT)
             assert runner.wait(30) == 130
     assert log.read_text().splitlines()[-1] == "This runner leaves; other runners run its unfinished rollouts again"
+
+
+@pytest.mark.slow
+async def test_an_interrupted_store_ends_after_the_run_that_uses_it() -> None:
+    with served_store(program="sql-agent") as (store, address):
+        client = agl.LightningStoreClient(address)
+        holder = LeaseHolder(client, "1", "night")
+        assert await holder.acquire() is None
+        store.send_signal(signal.SIGINT)
+        await asyncio.sleep(2)
+        assert await read_lease(client), "the store still answers"
+        await holder.release("was interrupted")
+        await client.close()
+        assert await asyncio.to_thread(store.wait, 30) == 0

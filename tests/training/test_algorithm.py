@@ -64,6 +64,14 @@ async def test_a_store_that_dies_before_the_first_rollout_is_named(
     del adapter
 
 
+async def test_a_run_that_is_interrupted_after_its_store_was_interrupted(algorithm: Algorithm) -> None:
+    algorithm.set_store(agl.InMemoryLightningStore())
+    algorithm.raised = StoreLostError("the store does not answer any more")
+    algorithm.interrupted = True
+    await algorithm.run([], {})
+    assert algorithm.error is None
+
+
 @pytest.mark.parametrize("error", [TrainingError("too many losses"), ZeroDivisionError("a defect")])
 async def test_runners_are_told_that_a_run_failed_whatever_ended_it(algorithm: Algorithm, error: Exception) -> None:
     store = agl.InMemoryLightningStore()
