@@ -33,6 +33,7 @@ _SAID_SHARE = 0.5  # of the searches for a value with an everyday word: those th
 _KNOWN_SHARE = 0.4  # of the latter: those whose first statement searches the database's own word
 _MOST_LISTED = 20  # rows of an answer
 _BOTH_SHARE = 0.12  # of the questions about one cell: those whose statement reads a second column
+_SEVERAL_CLAUSES = re.compile(r"[，,]\s*\D")  # of a question that says other things already
 # A value that ends with the next word of the sentence.
 _STUTTER = re.compile(r"([\u3400-\u9fff]{2,4})\1|\b([a-z]{4,}) \2\b")
 
@@ -89,7 +90,7 @@ class Asker:
 
     def _with_aside(self, text: str, draft: Draft, *, held_out: bool) -> str:
         """Return the question, for a share of the drafts after a remark, such as on an item of the asked row."""
-        if self._plain or self._chosen.random() >= _ASIDE_SHARE:
+        if self._plain or _SEVERAL_CLAUSES.search(text) or self._chosen.random() >= _ASIDE_SHARE:
             return text
         if found := self._asides_on_items(text, draft, held_out=held_out):
             return self._chosen.choice(found)

@@ -15,7 +15,7 @@ from statistics import median
 from sql_agent.database.schema import fold
 from sql_agent.reward.judges.items import split
 from sql_agent.schemas import Cell, Evidence
-from sql_agent.tasks.described.conditions import LONGEST, Condition, equal, is_true, periods, ranges, true
+from sql_agent.tasks.described.conditions import LONGEST, Condition, equal, is_true, periods, ranges, searching, true
 from sql_agent.tasks.described.description import Column, Description, Link, Part, Table, column_of
 from sql_agent.tasks.described.guess import DATE
 from sql_agent.tasks.described.statement import Comparison
@@ -172,6 +172,8 @@ class Catalog:
     def words_of(self, row: Row, column: str) -> list[str]:
         """Return what a question can search for in a cell: items of a list, words of a text or of its vocabulary."""
         described = self.column(row.table, column)
+        if described.words:
+            return [word for word in described.words if fold(word) in fold(str(row.values[column]))]
         if described.vocabulary:
             return self._vocabulary_by_place(row.table, column).get(row.place, [])
         if described.kind == "list":
@@ -189,9 +191,11 @@ class Catalog:
         A term is no clause and has no digit. It stands in two cells, in a large table in three, or in one fewer if
         several columns have it.
         """
-        found = {item: len(places) for item, places in self._with_items(table, column).items() if self.says(item)}
+        described, items = self.column(table, column), self._with_items(table, column)
+        said = (item for item in items if self.says(item) and not any(part in item for part in described.unsaid))
+        found = {item: len(items[item]) for item in said}
         least = 2 if len(self.rows[table]) < _LARGE else 3
-        if self.column(table, column).vocabulary:
+        if described.vocabulary or described.words:
             return {word: count for word, count in found.items() if count > 1}
         return {
             item: count
@@ -216,14 +220,15 @@ class Catalog:
         return found
 
     def part(self, row: Row, column: str, part: Part) -> list[str]:
-        """Return the items of a cell that belong to `part`; [] if all do, or if one is unclear."""
-        items = self._raw_items(row, column)
+        """Return the items or sentences of a cell that belong to `part`; [] if all do, or if one is unclear."""
+        is_list = self.column(row.table, column).kind == "list"
+        items = self._raw_items(row, column) if is_list else self.sentences(row, column)
         if part.label:
             return labelled(items, part.label)
         inside = [item for item in items if any(word in fold(item) for word in part.words)]
         others = [item for item in items if item not in inside]
         unclear = any(word in fold(item) for item in others for word in part.unclear)
-        return inside if others and not unclear and all(map(self.fits, inside)) else []
+        return inside if others and not unclear and sum(map(len, inside)) <= LONGEST_ANSWER else []
 
     def linked(self, link: Link) -> Iterator[tuple[Row, tuple[Row, ...]]]:
         """Yield each row with the rows to which it refers: one, or with `contains` those that its text names."""
@@ -253,7 +258,7 @@ class Catalog:
     @cache  # noqa: B019
     def conditions_by_word(self, table: str) -> dict[tuple[str, str], Condition]:
         """Return the conditions that search for an item or a word, by column and text."""
-        return {(c.column, c.value): c for c in self.conditions(table) if c.phrase in {"list", "text"}}
+        return {(c.column, c.value): c for c in self.conditions(table) if c.phrase in {"list", "text", "name"}}
 
     def matching(self, table: str, *tests: Comparison) -> list[Row]:
         """Return the rows for which all `tests` hold."""
@@ -278,10 +283,9 @@ class Catalog:
         found = self.matching(table, *tests)
         return found if len(exact) == len(found) else []
 
-    def one_meeting(self, table: str, condition: Condition, chosen: random.Random) -> Row | None:
-        """Return a random row that meets a condition, or None."""
-        places = sorted(self._exact(table, condition))
-        return self.rows[table][chosen.choice(places)] if places else None
+    def having(self, table: str, condition: Condition) -> list[Row]:
+        """Return the rows that meet a condition, without those where a longer item contains the searched one."""
+        return [self.rows[table][place] for place in sorted(self._exact(table, condition))]
 
     def _exact(self, table: str, condition: Condition) -> frozenset[int]:
         if condition.phrase != "list":
@@ -339,7 +343,7 @@ class Catalog:
     def _conditions_on(self, table: str, name: str, column: Column) -> Iterable[Condition]:
         cells = [row.values[name] for row in self.rows[table] if row.values[name] is not None]
         found: Iterable[Condition] = ()
-        if column.vocabulary:
+        if column.vocabulary or (column.words and column.kind != "name"):
             found = self._with_item(table, name, "text")
         elif column.kind == "category" or (column.kind == "text" and _are_short(cells)):
             counts = Counter(cells)
@@ -351,7 +355,8 @@ class Catalog:
         elif column.kind == "list":
             found = self._with_item(table, name, "list")
         elif column.kind in {"text", "name"}:
-            found = self._with_word(table, name, column.kind)
+            own = [searching(name, word, column.kind) for word in column.words]
+            found = [*own, *self._with_word(table, name, column.kind)]
         elif column.kind == "number" and cells:
             counts = Counter(cells)
             same = equal(name, [cell for cell in cells if counts[cell] > 1])  # "aged 18", but no single price
@@ -362,7 +367,7 @@ class Catalog:
 
     def _with_item(self, table: str, column: str, phrase: str) -> Iterator[Condition]:
         for item in self._some(table, self.terms(table, column)):
-            yield _searching(column, item, phrase)
+            yield searching(column, item, phrase)
 
     @cache  # noqa: B019
     def _columns_of_items(self) -> Counter[str]:
@@ -383,7 +388,7 @@ class Catalog:
         else:
             having = Counter(word for text in texts for word in {w.casefold() for w in _WORD.findall(text)})
         for word in self._some(table, {word: count for word, count in having.items() if 2 <= count <= _MOST_WITH_WORD}):
-            condition = _searching(column, word, phrase)
+            condition = searching(column, word, phrase)
             # LIKE must not find an English word inside longer ones; a Chinese clause may be a part of another.
             if (
                 word not in COMMON
@@ -398,11 +403,6 @@ class Catalog:
         common = sorted(having, key=lambda item: (-having[item], item))[: most // 3]
         rare = sorted(having.keys() - common)
         return [*common, *random.Random(len(having)).sample(rare, min(most - len(common), len(rare)))]
-
-
-def _searching(column: str, word: str, phrase: str) -> Condition:
-    opposite = Comparison(column, "NOT LIKE", word)
-    return Condition(column, (Comparison(column, "LIKE", word),), phrase, word, opposite=(opposite,))
 
 
 def _are_short(cells: Sequence[Cell]) -> bool:

@@ -45,6 +45,12 @@ def equal(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
             yield Condition(column, (test,), "category", text, opposite=(Comparison(column, "<>", value),))
 
 
+def searching(column: str, word: str, phrase: str) -> Condition:
+    """Return the condition that a text contains a word."""
+    opposite = Comparison(column, "NOT LIKE", word)
+    return Condition(column, (Comparison(column, "LIKE", word),), phrase, word, opposite=(opposite,))
+
+
 def true(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
     """Yield the condition that a flag is true, if the flag has exactly one value for yes and one for no."""
     values = set(cells)

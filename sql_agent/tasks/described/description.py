@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -83,6 +84,8 @@ class Column(Record):
     values     the values of a category or a flag, if they are few; the model sees them
     near       columns that people confuse with this one
     vocabulary  columns (of another table: "table.column") whose items people search for in this one
+    words      words that people search for in this column; a column of names is searched for others too
+    unsaid     parts of items that nobody searches for
     asides     what people say before a {question} about a row whose cell has {value}
     ask        ways to ask for the cell of {name}; `ask_two` for those of {name} and {other}
     confirm    ways to ask whether {value} is in the cell of {name}
@@ -103,6 +106,8 @@ class Column(Record):
     values: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
     asides: Annotated[Wordings, _with("value", "question")] = ()
     ask: _OfRow = ()
     ask_two: Annotated[Wordings, _with("name", "other")] = ()
@@ -161,9 +166,13 @@ class Claim(Record):
 
 
 class Search(Record):
-    """Columns that people search together for a word, such as causes and exposures, and ways to `ask` for {value}."""
+    """Columns that people search together for a word, such as causes and exposures, and ways to `ask` for {value}.
+
+    They search for `words`, or for what they search for in one of the columns.
+    """
 
     columns: tuple[str, ...] = Field(min_length=2)
+    words: tuple[str, ...] = ()
     ask: _OfValue = Field(min_length=1)
 
 
@@ -177,6 +186,9 @@ class Table(Record):
     unknown      questions about {name} that no column answers
     claims       yes-no questions by a name of your own
     searches     searches of several columns by a name of your own
+    asked        by type of question, the columns that people ask about in it; without a list, all of them
+    pairs        by type of question about two columns, the pairs that people ask about at once, a column perhaps twice
+    alike        lists of which people compare rows that share items; without it, all lists
     """
 
     label: str = Field(min_length=1)
@@ -188,6 +200,9 @@ class Table(Record):
     columns: dict[str, Column] = Field(min_length=1)
     claims: dict[str, Claim] = Field(default_factory=dict)
     searches: dict[str, Search] = Field(default_factory=dict)
+    asked: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    pairs: dict[str, tuple[tuple[str, str], ...]] = Field(default_factory=dict)
+    alike: tuple[str, ...] = ()
     other_names: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -196,7 +211,8 @@ class Table(Record):
         claimed = [name for claim in self.claims.values() for name in claim.columns]
         searched = [name for search in self.searches.values() for name in search.columns]
         named = [self.name] if self.name is not None else []
-        if missing := [name for name in (*named, *near, *claimed, *searched) if name not in self.columns]:
+        asked = [name for names in (*self.asked.values(), *chain(*self.pairs.values()), self.alike) for name in names]
+        if missing := [name for name in (*named, *near, *claimed, *searched, *asked) if name not in self.columns]:
             raise ValueError(f"{missing[0]!r} is not one of the columns")
         return self
 
@@ -281,7 +297,12 @@ def restricted(description: Description, columns: Mapping[str, Collection[str]])
             if fold(key) in has
         }
         claims = {key: claim for key, claim in table.claims.items() if has.issuperset(map(fold, claim.columns))}
-        return table.model_copy(update={"columns": kept, "claims": claims})
+        searches = {key: search for key, search in table.searches.items() if has.issuperset(map(fold, search.columns))}
+        asked = {key: tuple(c for c in columns if fold(c) in has) for key, columns in table.asked.items()}
+        pairs = {key: tuple(p for p in pairs if has.issuperset(map(fold, p))) for key, pairs in table.pairs.items()}
+        alike = tuple(column for column in table.alike if fold(column) in has)
+        kept_lists = {"asked": asked, "pairs": pairs, "alike": alike}
+        return table.model_copy(update={"columns": kept, "claims": claims, "searches": searches, **kept_lists})
 
     tables = {name: of_table(name, table) for name, table in description.tables.items() if name in columns}
     links = tuple(
@@ -305,7 +326,8 @@ def plain(description: Description, ask: Mapping[str, Wordings]) -> Description:
 
     def bare_table(table: Table) -> Table:
         columns = {name: bare(column) for name, column in table.columns.items()}
-        return Table(label=table.label, plural=table.plural, name=table.name, columns=columns)
+        kept = {key: getattr(table, key) for key in ("label", "plural", "name", "asked", "pairs", "alike")}
+        return Table(**kept, columns=columns)
 
     tables = {name: bare_table(table) for name, table in description.tables.items()}
     links = tuple(link.model_copy(update={"ask": {}}) for link in description.links)

@@ -150,15 +150,15 @@ class Drafting:
             task_type, wording, (statement,), ((number,),), (str(number),), evidence, keys, conditions=conditions
         )
 
-    def _cells(self, *kinds: str) -> Iterator[tuple[Row, str, Column]]:
-        """Yield random named rows, each with a random column of one of the kinds; rows repeat."""
+    def _cells(self, task_type: str, *kinds: str) -> Iterator[tuple[Row, str, Column]]:
+        """Yield random named rows, each with a random column of the kinds that the type asks about; rows repeat."""
         by_table = {table: rows for table in self._tables if (rows := self._catalog.named(table))}
-        tables = [table for table in by_table if self._table_columns(table, *kinds)]
+        columns = {t: [c for c in self._table_columns(t, *kinds) if self._asks(task_type, t, c)] for t in by_table}
+        tables = [table for table in by_table if columns[table]]
         # Tables are drawn by the root of their size, so that a small one is asked about too.
         weights = [len(by_table[table]) ** 0.5 for table in tables]
-        columns = {table: list(self._table_columns(table, *kinds)) for table in tables}
         # Else the rows of a column with few filled cells would be asked about too often.
-        shares = {t: [(1 + len(self._catalog.filled_rows(t, c))) ** 0.25 for c in of] for t, of in columns.items()}
+        shares = {t: [(1 + len(self._catalog.filled_rows(t, c))) ** 0.25 for c in columns[t]] for t in tables}
         for _ in range(20 * sum(map(len, by_table.values())) if tables else 0):
             table = self._chosen.choices(tables, weights)[0]
             name = self._chosen.choices(columns[table], shares[table])[0]
@@ -170,12 +170,24 @@ class Drafting:
         columns = self._tables[table].columns
         return {n: c for n, c in columns.items() if c.kind in kinds or (not kinds and c.kind not in {"id", "name"})}
 
-    def _conditions(self) -> list[tuple[str, Condition]]:
-        """Return the conditions on all tables in random order; the first are spread more evenly over the columns."""
+    def _asks(self, task_type: str, table: str, column: str) -> bool:
+        """Return whether people ask about a column in questions of a type."""
+        return column in self._tables[table].asked.get(task_type, (column,))
+
+    def _beside(self, task_type: str, table: str, column: str) -> list[str] | None:
+        """Return the columns that people ask about together with `column`; None if the description does not say."""
+        pairs = self._tables[table].pairs.get(task_type)
+        if pairs is None:
+            return None
+        return [pair[1 - place] for pair in pairs for place in (0, 1) if pair[place] == column]
+
+    def _conditions(self, task_type: str) -> list[tuple[str, Condition]]:
+        """Return the conditions that a type asks about, in random order; the first are spread over the columns."""
         by_column: dict[tuple[str, str], list[Condition]] = {}
         for table in self._tables:
             for condition in self._catalog.conditions(table):
-                by_column.setdefault((table, condition.column), []).append(condition)
+                if self._asks(task_type, table, condition.column):
+                    by_column.setdefault((table, condition.column), []).append(condition)
         places = [
             ((number + self._chosen.random()) / len(conditions) ** 0.5, table, condition)
             for (table, _), conditions in by_column.items()
@@ -183,17 +195,19 @@ class Drafting:
         ]
         return [(table, condition) for _, table, condition in sorted(places, key=lambda place: place[0])]
 
-    def _other(self, table: str, first: Condition) -> Condition | None:
-        """Return a condition on another column, if possible one that a row meets together with the first, or None."""
-        row, by_word = self._catalog.one_meeting(table, first, self._chosen), self._catalog.conditions_by_word(table)
-        if row is not None and by_word:
-            columns = [name for name in self._table_columns(table, "list", "text") if name != first.column]
-            for column in self._shuffled(columns):
+    def _other(self, task_type: str, table: str, first: Condition) -> Condition | None:
+        """Return a second condition, if possible one that a row meets together with the first, or None."""
+        rows, by_word = self._catalog.having(table, first), self._catalog.conditions_by_word(table)
+        beside = self._beside(task_type, table, first.column)
+        columns = [c for c in self._table_columns(table, "list", "text") if c != first.column]
+        if rows and by_word:
+            row = self._chosen.choice(rows)
+            for column in self._shuffled(columns if beside is None else beside):
                 words = [word for word in self._catalog.words_of(row, column) if (column, word) in by_word]
-                if words:
+                if words := [word for word in words if word not in first.value and first.value not in word]:
                     return by_word[column, self._chosen.choice(words)]
         others = [each for each in self._catalog.conditions(table) if each.column != first.column]
-        return self._chosen.choice(others) if others else None
+        return self._chosen.choice(others) if others and beside is None else None
 
     def _name(self, row: Row) -> str:
         return self._shown(row.table, row.name)

@@ -39,10 +39,11 @@ _WEIGHTS = {
     "part": 1.5,
     "search": 2.0,
     "unanswerable": 1.7,
-    "related": 0.5,
+    "search_column": 0.7,
+    "columns": 0.4,
     "count": 0.7,
-    "negation": 0.4,
-    "any_of": 0.4,
+    "negation": 0.2,
+    "any_of": 0.3,
     "listing": 2.5,
     "aggregate": 1.5,
     "groups": 1.5,
@@ -129,6 +130,8 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: r
         name = make.__name__
         wanted = round(_DRAWN * per_type * _WEIGHTS.get(name, 1.0))
         for draft in islice(make(), 4 * wanted):
+            if catalog.table(draft.statement.table).asked.get(name) == ():
+                continue
             wording = draft.wording
             found.setdefault((name, str(draft.statement), wording.templates, tuple(wording.slots.values())), draft)
             wanted -= 1

@@ -3,61 +3,53 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
+from itertools import islice, takewhile
 
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
 from sql_agent.tasks.described.catalog import PROSE_CHARS, Row
-from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.description import Claim, Column
 from sql_agent.tasks.described.drafts import Draft, Drafting
-from sql_agent.tasks.described.passages import Passages
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
 
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # By phrase of a condition, the sentence that asks whether a row meets the condition.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
-_PASSAGE_SHARE = 0.5  # of the parts of cells: sentences with a word
 _CLAIMS_SHARE = 0.35  # of the yes-no questions where a table has claims
 _MOST_SHOWN = 1500  # characters of a whole row
 _TRIES = 5  # rows whose word may be the answer no
+_SHARED = 12  # items of a row, the rarest, that make others like it
 _MANY_TERMS = 50  # with fewer terms, questions also name other items
 
 
 class RowQuestions(Drafting):
     """Yields drafts about named rows, in random order."""
 
-    @cached_property
-    def _passages(self) -> Passages:
-        return Passages(self._catalog, self._chosen)
-
     def lookup(self) -> Iterator[Draft]:
         """Yield drafts that ask for one column of a named row."""
-        for row, name, column in self._cells():
+        for row, name, column in self._cells("lookup"):
             if column.ask and (facts := self._catalog.answer(row, name)):
                 yield self._about_row("lookup", self._asked(column, self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
-        """Yield drafts that ask what a cell says about a word, or for a part of a list's items."""
-        for row, name, column in self._cells("list", "text"):
-            slots = self._slots(column, name=self._name(row))
-            is_wanted = self._chosen.random() < _PASSAGE_SHARE
-            if is_wanted and (said := self._passages.one_of(row, name)) is not None:
-                word, inside = said
-                yield self._about_row("part", self._sentence("passage", **slots, value=word), row, [name], inside)
-            elif column.parts:
-                part = self._chosen.choice(list(column.parts.values()))
-                if inside := self._catalog.part(row, name, part):
-                    yield self._about_row("part", self._say(part.ask, **slots), row, [name], inside)
+        """Yield drafts that ask for a part of a list's items or of a text's sentences."""
+        for row, name, column in self._cells("part", "list", "text"):
+            part = self._chosen.choice(list(column.parts.values())) if column.parts else None
+            if part is not None and (inside := self._catalog.part(row, name, part)):
+                wording = self._say(part.ask, **self._slots(column, name=self._name(row)))
+                yield self._about_row("part", wording, row, [name], inside)
 
     def columns(self) -> Iterator[Draft]:
         """Yield drafts that ask for two columns of a row."""
         kinds = ("text", "category", "number", "date", "list")
-        for row, first, column in self._cells(*kinds):
-            others = self._table_columns(row.table, *kinds)
-            filled = [name for name in others if name != first and row.values[name] is not None]
+        for row, first, column in self._cells("columns", *kinds):
+            others, beside = self._table_columns(row.table, *kinds), self._beside("columns", row.table, first)
+            wanted = others if beside is None else beside
+            filled = [name for name in wanted if name != first and row.values[name] is not None]
             second = self._chosen.choice(filled) if filled else first
             facts = [self._catalog.answer(row, name) for name in (first, second)]
             if second != first and all(facts):
@@ -71,7 +63,7 @@ class RowQuestions(Drafting):
 
         For the answer no, a word shares no two adjacent characters with the cell: the cell has no synonym of it either.
         """
-        for row, name, column in self._cells("category", "list", "number", "date", "text"):
+        for row, name, column in self._cells("yes_no", "category", "list", "number", "date", "text"):
             claims = self._tables[row.table].claims
             wanted = self._chosen.random() < 0.5
             if claims and self._chosen.random() < _CLAIMS_SHARE:
@@ -90,7 +82,7 @@ class RowQuestions(Drafting):
         templates = self._either(column.confirm, "is_item") if column.kind == "list" else column.confirm
         words, cell = self._said_in(row, name, column), fold(str(row.values[name]))
         if not wanted:
-            others = filter(None, (self._similar(row, name) for _ in range(_TRIES)))
+            others = self._shuffled(self._similar(row, name))[:_TRIES]
             words = [word for other in others for word in self._said_in(other, name, column) if is_apart(word, cell)]
         terms = self._catalog.terms(row.table, name) if column.kind == "list" else {}
         is_text, few = column.kind == "text", len(terms) < _MANY_TERMS
@@ -145,11 +137,13 @@ class RowQuestions(Drafting):
 
     def comparison(self) -> Iterator[Draft]:
         """Yield drafts that compare two rows: which has the larger number or later date, or one column of both."""
-        for row, name, column in self._cells("number", "date", "category", "list", "text"):
-            other = self._similar(row, name) or row
+        for row, name, column in self._cells("comparison", "number", "date", "category", "list", "text"):
+            if not (similar := self._similar(row, name)):
+                continue
+            other = similar[0] if self._tables[row.table].alike else self._chosen.choice(similar)
             cells = row.values[name], other.values[name]
             slots = self._slots(column, name=self._name(row), other=self._name(other))
-            if other is row or None in cells:
+            if None in cells:
                 continue
             named, both = row.name_column, (self._is(row), self._is(other))
             if column.kind in {"number", "date"} and cells[0] != cells[1] and self._chosen.random() < 0.7:
@@ -169,30 +163,28 @@ class RowQuestions(Drafting):
                 facts = self._by_name((row, other), answers)
                 yield self._reading("comparison", wording, [statement], (row, other), facts)
 
-    def _similar(self, row: Row, column: str) -> Row | None:
-        """Return a row with `column` filled and an item of `row`, any row of a table without items, or None."""
-        for condition in self._rarest(row):
-            other = self._catalog.one_meeting(row.table, condition, self._chosen)
-            if other is not None and other.named and other is not row and str(other.values[column] or "").strip():
-                return other
-        if self._catalog.conditions_by_word(row.table):
-            return None
-        return self._chosen.choice(self._catalog.filled_rows(row.table, column) or [row])
+    def _similar(self, row: Row, column: str) -> list[Row]:
+        """Return rows with `column` filled that have most in common with `row`; all where no row has items."""
+        if not self._catalog.conditions_by_word(row.table):
+            return [each for each in self._catalog.filled_rows(row.table, column) if each is not row]
+        likely = (each for each in self._alike(row) if each.named and str(each.values[column] or "").strip())
+        return list(islice(likely, _TRIES))
 
     @cache  # noqa: B019
-    def _rarest(self, row: Row) -> list[Condition]:
-        """Return the conditions on items of the row that fewest rows meet."""
-        by_word = self._catalog.conditions_by_word(row.table)
-        lists = self._table_columns(row.table, "list")
-        keys = {(name, word) for name in lists for word in self._catalog.words_of(row, name)} & by_word.keys()
-        rarest = sorted(keys, key=lambda key: (self._catalog.terms(row.table, key[0]).get(key[1], 0), key))
-        return [by_word[key] for key in rarest[:_TRIES]]
+    def _alike(self, row: Row) -> list[Row]:
+        """Return the rows that share a rare item of `row`, first those that share most, also of the name."""
+        by_word, lists = self._catalog.conditions_by_word(row.table), self._table_columns(row.table, "list")
+        alike = self._tables[row.table].alike or lists
+        conditions = [by_word.get((name, word)) for name in alike for word in self._catalog.words_of(row, name)]
+        having = [self._catalog.having(row.table, condition) for condition in conditions if condition is not None]
+        shared = Counter(each for rows in sorted(having, key=len)[:_SHARED] for each in rows if each is not row)
+        return sorted(shared, key=lambda each: (-shared[each] - _same_end(each.name, row.name), each.place))
 
     def unanswerable(self) -> Iterator[Draft]:
         """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""
         makers = {"empty": self._empty, "name": self._unknown_name, "column": self._unknown_column}
         kinds = ("empty", "empty", "name", "name", "column", "column", "table")
-        for row, name, column in self._cells():
+        for row, name, column in self._cells("unanswerable"):
             kind = self._chosen.choice(kinds)
             draft = self._unknown_table() if kind == "table" else makers[kind](row, name, column)
             if draft is not None:
@@ -299,6 +291,11 @@ def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:
     if has_yes:
         return True
     return False if has_no or claim.silent else None
+
+
+def _same_end(one: str, other: str) -> int:
+    """Return how many characters at the end of both texts are the same, such as those of a dosage form."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(one), reversed(other), strict=False)))
 
 
 def is_apart(word: str, cell: str) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sql_agent.tasks.described.catalog import Row
-from sql_agent.tasks.described.conditions import Condition
+from sql_agent.tasks.described.conditions import Condition, searching
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
-from sql_agent.tasks.described.words import Wording, is_noun
+from sql_agent.tasks.described.words import Wording, is_noun, with_article
 
+_GAPS_SHARE = 0.3  # of the columns that few rows have filled: those whose filled cells are counted
 _MOST_THEN = 5  # rows whose other column is asked
 
 
@@ -28,7 +29,7 @@ class SearchQuestions(Drafting):
         yield from self._searches("range", {"above", "below", "between", "in", "after", "before"})
 
     def _searches(self, task_type: str, phrases: set[str]) -> Iterator[Draft]:
-        for table, condition in self._conditions():
+        for table, condition in self._conditions(task_type):
             # A person who asks for a word means all cells with the word, also inside a longer item.
             found = self._catalog.matching(table, *condition.tests) if condition.phrase in phrases else []
             if found and len(found) < len(self._catalog.rows[table]):
@@ -43,32 +44,25 @@ class SearchQuestions(Drafting):
         return self._condition_wording(templates, table, condition)
 
     def related(self) -> Iterator[Draft]:
-        """Yield questions that ask which rows have a word in any of the columns that the description searches together.
-
-        Plain sentences ask for other words that two columns of the table have.
-        """
-        for table, condition in self._conditions():
-            if condition.phrase not in {"list", "text"}:
-                continue
-            searches = self._tables[table].searches.values()
-            own = [(search.columns, search.ask) for search in searches if condition.column in search.columns]
-            for columns, ask in own or self._in_two_columns(table, condition.value):
-                tests = tuple(Comparison(column, "LIKE", condition.value) for column in columns)
-                found = {row.place: row for test in tests for row in self._catalog.matching(table, test)}
-                if len(found) < len(self._catalog.rows[table]):
-                    wording = self._condition_wording(ask, table, condition)
-                    rows = [found[place] for place in sorted(found)]
-                    yield from self._names("related", wording, table, rows, tests, condition, any_test=True)
-
-    def _in_two_columns(self, table: str, word: str) -> list[tuple[tuple[str, ...], Sequence[str]]]:
-        """Return the lists and texts that contain a word, with plain sentences, if they are two; else []."""
-        names = self._table_columns(table, "list", "text")
-        having = tuple(name for name in names if self._catalog.matching(table, Comparison(name, "LIKE", word)))
-        return [(having, self._words["sentences"]["related"])] if len(having) == 2 else []
+        """Yield questions that ask which rows have a word in any of the columns that people search together."""
+        searches = [(table, search) for table, of in self._tables.items() for search in of.searches.values()]
+        given = [(table, search, searching(search.columns[0], word, "text"))
+                 for table, search in searches for word in search.words]  # fmt: skip
+        own = [(table, search, condition) for table, condition in self._conditions("related")
+               for owner, search in searches
+               if owner == table and condition.column in search.columns and not search.words
+               and condition.phrase in {"list", "text"}]  # fmt: skip
+        for table, search, condition in self._shuffled([*given, *own]):
+            tests = tuple(Comparison(column, "LIKE", condition.value) for column in search.columns)
+            found = {row.place: row for test in tests for row in self._catalog.matching(table, test)}
+            if len(found) < len(self._catalog.rows[table]):
+                wording = self._condition_wording(search.ask, table, condition)
+                rows = [found[place] for place in sorted(found)]
+                yield from self._names("related", wording, table, rows, tests, condition, any_test=True)
 
     def search_column(self) -> Iterator[Draft]:
         """Yield drafts that ask for another column of the rows that have an item or a word."""
-        for table, condition in self._conditions():
+        for table, condition in self._conditions("search_column"):
             then = self._tables[table].columns[condition.column].then
             name = self._tables[table].name
             is_searched = bool(then) and condition.phrase in {"list", "text"}
@@ -85,7 +79,7 @@ class SearchQuestions(Drafting):
 
     def any_of(self) -> Iterator[Draft]:
         """Yield drafts that ask for any three of the rows that meet a condition."""
-        for table, condition in self._conditions():
+        for table, condition in self._conditions("any_of"):
             found = self._catalog.meeting(table, condition, most=MOST_COUNTED)
             if len(found) >= 4:
                 wording = self._searched("any_of", "any_of", table, condition)
@@ -93,8 +87,8 @@ class SearchQuestions(Drafting):
 
     def two_conditions(self) -> Iterator[Draft]:
         """Yield drafts that ask which rows meet two conditions."""
-        for table, first in self._conditions():
-            second = self._other(table, first)
+        for table, first in self._conditions("two_conditions"):
+            second = self._other("two_conditions", table, first)
             if second is not None and self._says(table, second, "has") and self._says(table, first, "find_two"):
                 both = self._catalog.meeting(table, first, second, most=MOST_ROWS)
                 alone = [self._catalog.matching(table, *each.tests) for each in (first, second)] if both else []
@@ -105,8 +99,8 @@ class SearchQuestions(Drafting):
 
     def negation(self) -> Iterator[Draft]:
         """Yield drafts that ask which rows meet one condition and not another."""
-        for table, first in self._conditions():
-            second = self._other(table, first)
+        for table, first in self._conditions("negation"):
+            second = self._other("negation", table, first)
             if second is None or not second.opposite or not self._says(table, second, "lacks"):
                 continue
             without = self._catalog.meeting(table, first, without=second, most=MOST_ROWS)
@@ -139,12 +133,19 @@ class SearchQuestions(Drafting):
             wording = self._sentence("count_all", **self._table_slots(table))
             yield self._number("count", wording, Statement(table, (COUNT,)), len(self._catalog.rows[table]))
             for name, column in described.columns.items():
-                kinds = {row.values[name] for row in self._catalog.rows[table]} - {None}
-                if column.kind == "category" and len(kinds) > 1:
+                every = [row.values[name] for row in self._catalog.rows[table]]
+                kinds, given = set(every) - {None}, len(every) - every.count(None)
+                few = 0 < 2 * given < len(every) and "" not in kinds and column.kind != "flag"
+                if few and self._chosen.random() < _GAPS_SHARE:
+                    statement = Statement(table, (COUNT,), where=(Comparison(name, "IS NOT", None),))
+                    labels = {"label": column.label, "a_label": with_article(column.label)}
+                    wording = self._sentence("count_filled", **self._table_slots(table), **labels)
+                    yield self._number("count", wording, statement, given)
+                if column.kind == "category" and len(kinds) > 1 and self._asks("count", table, name):
                     statement = Statement(table, (Output(name, function="COUNT", distinct=True),))
                     wording = self._sentence("count_kinds", **self._table_slots(table), **self._slots(column))
                     yield self._number("count", wording, statement, len(kinds))
-        for table, condition in self._conditions():
+        for table, condition in self._conditions("count"):
             found = self._catalog.matching(table, *condition.tests)
             clear = len(found) > MOST_COUNTED or self._catalog.meeting(table, condition)
             if clear and 0 < len(found) < len(self._catalog.rows[table]):
@@ -176,7 +177,7 @@ class SearchQuestions(Drafting):
     def superlative(self) -> Iterator[Draft]:
         """Yield drafts that ask which row has the most or least of a number, or the first or last date."""
         columns = [(t, n, c) for t in self._tables for n, c in self._table_columns(t, "number", "date").items()]
-        conditions: list[tuple[str, Condition | None]] = [*self._conditions()]
+        conditions: list[tuple[str, Condition | None]] = [*self._conditions("superlative")]
         wanted = self._shuffled([*((table, None) for table in self._tables), *conditions[:2000]])
         for table, condition in wanted:
             for owner, name, column in columns:

@@ -72,7 +72,7 @@ def test_a_corrected_label_is_asked_without_other_corrections(shop: Described) -
         task.database_source(load_settings()),
         task,
         corrected.with_name("corrected"),
-        per_type=10,
+        per_type=20,
     )
     texts = [question.question for questions in made.values() for question in questions]
     assert any("the range of goods of" in text for text in texts)
