@@ -12,7 +12,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
 from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS
-from sql_agent.training.verl.memory import plan_memory, refuse, rollout_length
+from sql_agent.training.verl.memory import MemoryPlan, plan_memory, refuse, rollout_length
 
 _HERE = "sql_agent.training.verl"
 PACKED_ATTENTION = "torch_varlen"  # the name in policy/attention.py, which imports torch
@@ -98,7 +98,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 # With LoRA the model's weights are frozen, so they need no more precision than the forward pass.
                 "fsdp_config": {"model_dtype": "bfloat16" if verl.lora_rank else "fp32"},
             },
-            "rollout": _rollout(settings, memory.vllm / memory.card.total),
+            "rollout": _rollout(settings, memory),
         },
         "trainer": _trainer(settings, run, resume=resume),
     }
@@ -153,7 +153,7 @@ def verl_environment() -> dict[str, str]:
     }
 
 
-def _rollout(settings: Settings, vllm_share: float) -> dict[str, Any]:
+def _rollout(settings: Settings, memory: MemoryPlan) -> dict[str, Any]:
     agent, verl = settings.agent, settings.verl
     options: dict[str, Any] = {
         "n": settings.train.group_size,
@@ -164,7 +164,7 @@ def _rollout(settings: Settings, vllm_share: float) -> dict[str, Any]:
             "top_p": 1.0,
             "do_sample": agent.val_temperature > 0,
         },
-        "gpu_memory_utilization": round(vllm_share, 4),
+        "gpu_memory_utilization": round(memory.vllm / memory.card.total, 4),
         "max_model_len": rollout_length(settings),
         "seed": settings.seed,
         "agent": {
@@ -173,6 +173,9 @@ def _rollout(settings: Settings, vllm_share: float) -> dict[str, Any]:
             "agent_loop_manager_class": f"{_HERE}.extensions.LightningAgentLoopManager",
         },
     }
+    if memory.cache is not None:
+        # Otherwise vLLM measures the whole card while it starts, and fails if another run's memory changes meanwhile.
+        options["engine_kwargs"] = {"vllm": {"kv_cache_memory_bytes": memory.cache}}
     if verl.trainer_mode == "separate_async":
         options |= {
             "nnodes": verl.nnodes,

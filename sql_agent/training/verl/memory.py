@@ -83,8 +83,9 @@ class MemoryPlan:
     """The size of micro-batches on `card`, and the estimated bytes of each phase.
 
     A micro-batch of GRPO has at most `tokens` tokens; `checkpointing` turns gradient checkpointing on. `sft_tokens` and
-    `sft_checkpointing` are the same for supervised fine-tuning. vLLM gets `vllm` bytes. `phases` is {phase: {part:
-    bytes}}, empty if the model's dimensions are unknown.
+    `sft_checkpointing` are the same for supervised fine-tuning. vLLM gets `vllm` bytes, of which `cache` are its
+    key-value cache, or None if vLLM shall measure what is left. `phases` is {phase: {part: bytes}}, empty if the
+    model's dimensions are unknown.
     """
 
     card: Card
@@ -94,6 +95,7 @@ class MemoryPlan:
     sft_checkpointing: bool
     vllm: float
     phases: Mapping[str, Parts]
+    cache: int | None = None
 
     @property
     def worst(self) -> tuple[str, float]:
@@ -118,7 +120,7 @@ class MemoryPlan:
 def _estimate(shape: Shape, load: Load, card: Card) -> MemoryPlan:
     """Choose the largest micro-batches of a model of `shape` that fit on `card`, and estimate each phase's bytes."""
     fixed = _fixed_parts(shape, load)
-    vllm = _vllm_bytes(shape, load, card, sum(fixed["rollouts"].values()))
+    vllm, cache = _vllm_bytes(shape, load, card, sum(fixed["rollouts"].values()))
     room = card.usable - sum(fixed["update"].values())
     token_bytes = _token_bytes(shape, load, checkpointing=False), _token_bytes(shape, load, checkpointing=True)
     tokens, checkpointing = _micro_batch(load, room, token_bytes)
@@ -130,7 +132,7 @@ def _estimate(shape: Shape, load: Load, card: Card) -> MemoryPlan:
     sft, sft_tokens, sft_checkpointing = _fine_tuning(shape, load, card)
     if load.fine_tunes:
         phases = {"fine-tuning": sft} | phases
-    return MemoryPlan(card, tokens, checkpointing, sft_tokens, sft_checkpointing, vllm, phases)
+    return MemoryPlan(card, tokens, checkpointing, sft_tokens, sft_checkpointing, vllm, phases, cache)
 
 
 def _token_bytes(shape: Shape, load: Load, *, checkpointing: bool) -> float:
@@ -160,14 +162,14 @@ def _fixed_parts(shape: Shape, load: Load) -> dict[str, Parts]:
     }
 
 
-def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> float:
-    """Return the bytes that vLLM gets: those that `others` do not need, but at least enough for a few rollouts."""
+def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> tuple[float, int | None]:
+    """Return the bytes that vLLM gets, and those of its cache: what `others` leave, but enough for a few rollouts."""
     if load.vllm is not None:
-        return load.vllm
-    weights = 2 * shape.parameters / load.tensor_parallel
-    working = 0.5 * GB + 8 * _VLLM_BATCH * shape.intermediate / load.tensor_parallel
-    least = weights + working + _MIN_SEQUENCES * load.length * shape.cache_bytes / load.tensor_parallel
-    return int(max(least, min(_VLLM_SHARE * card.free, card.usable - (0 if load.is_apart else others))))
+        return load.vllm, None
+    model = (2 * shape.parameters + 8 * _VLLM_BATCH * shape.intermediate) / load.tensor_parallel + 0.5 * GB
+    least = model + _MIN_SEQUENCES * load.length * shape.cache_bytes / load.tensor_parallel
+    size = max(least, min(_VLLM_SHARE * card.free, card.usable - (0 if load.is_apart else others)))
+    return int(size), int(size - model)
 
 
 def _micro_batch(load: Load, room: float, token_bytes: tuple[float, float]) -> tuple[int, bool]:

@@ -90,16 +90,20 @@ def test_more_gpus_share_the_weights(tmp_path: Path) -> None:
 
 def test_what_verl_config_sets_stays_and_is_part_of_the_estimate(tmp_path: Path, card: None) -> None:
     given = ["actor.ppo_max_token_len_per_gpu=9000", "rollout.gpu_memory_utilization=0.5"]
-    plan = plan_memory(settings_of(tmp_path, "0.5B", *(f"verl.config.actor_rollout_ref.{each}" for each in given)))
+    settings = settings_of(tmp_path, "0.5B", *(f"verl.config.actor_rollout_ref.{each}" for each in given))
+    plan = plan_memory(settings)
     assert plan.tokens == 9000
     assert plan.vllm == pytest.approx(0.5 * H100[0])
+    assert "engine_kwargs" not in options(settings)["rollout"], "vLLM measures what the user's share leaves"
 
 
 def test_vllm_gets_its_share_of_the_whole_card_when_the_run_may_use_a_part_of_it(tmp_path: Path, card: None) -> None:
     settings = settings_of(tmp_path, "1.5B", "verl.gpu_memory_gb=40")
-    share = options(settings)["rollout"]["gpu_memory_utilization"]
-    assert share * H100[0] == pytest.approx(plan_memory(settings).vllm, rel=0.001)
-    assert share < 0.1
+    plan, rollout = plan_memory(settings), options(settings)["rollout"]
+    assert rollout["gpu_memory_utilization"] * H100[0] == pytest.approx(plan.vllm, rel=0.001)
+    assert rollout["gpu_memory_utilization"] < 0.1
+    cache = rollout["engine_kwargs"]["vllm"]["kv_cache_memory_bytes"]
+    assert 0.3 * GB < cache < plan.vllm - 3 * GB, "the weights take 3 GB; what is fixed need not be measured"
 
 
 @pytest.mark.usefixtures("card")
