@@ -130,10 +130,7 @@ def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[Mode
     temperature = settings.agent.val_temperature
     if settings.model and settings.backend != "local" and vllm_is_usable():
         ui.say(f"Serving {settings.model} with vLLM")
-        options = settings.verl.config.get("actor_rollout_ref", {}).get("rollout", {})
-        share = options.get("gpu_memory_utilization")  # the share of training, if it is set
-        share = None if share is None else float(share)
-        with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=share, agent=settings.agent) as (url, key):
+        with vllm_endpoint(settings.model, seed=settings.seed, agent=settings.agent) as (url, key):
             yield ModelEndpoint(url, MODEL_NAME, temperature, key)
         return
     with slow_imports():

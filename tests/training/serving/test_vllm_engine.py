@@ -81,8 +81,8 @@ def test_vllm_leaves_a_training_on_the_same_gpu_its_memory(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (40 * 2**30, 80 * 2**30))
-    with vllm_endpoint(str(tiny_model_folder), seed=1), vllm_endpoint(str(tiny_model_folder), seed=1, gpu_share=0.2):
-        assert [llm.gpu_share for llm in FakeLLM.opened] == [0.45, 0.2]
+    with vllm_endpoint(str(tiny_model_folder), seed=1):
+        assert [llm.gpu_share for llm in FakeLLM.opened] == [0.45]
 
 
 def test_a_prompt_that_is_too_long_is_the_model_s_failure(tiny_model_folder: Path) -> None:
