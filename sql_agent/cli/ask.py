@@ -14,7 +14,7 @@ from rich.text import Text
 from sql_agent.cli.command import add_setting_flags, add_task_flags, add_words, new_parser, parse_words, positive
 from sql_agent.cli.model_choice import NO_BENCHMARK, ChosenModel, check_model, describe_local, find_model, served
 from sql_agent.cli.question_sets import evenly_spaced
-from sql_agent.config.settings import Settings
+from sql_agent.config.settings import Settings, read_sources, sources_shown
 from sql_agent.errors import TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_columns import ColumnMapping, language
@@ -91,8 +91,10 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
         settings = settings.model_copy(update={"lang": language(" ".join(arguments.words))})
         model = replace(model, settings=settings)
     where = f" at {model.remote.base_url}" if model.remote else ", served on this machine"
-    ui.say(f"Asking {model.name}{where}")
     task = load_task(settings.task)
+    ui.say(f"Asking {model.name}{where}, database {task.database_shown(settings)}")
+    for line in sources_shown(read_sources(arguments.overrides)):
+        ui.say(line)
     task.prepare(settings, ui.say)
     if arguments.file:
         path = arguments.mapping or settings.data.mapping

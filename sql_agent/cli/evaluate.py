@@ -16,7 +16,7 @@ from sql_agent.cli.command import add_setting_flags, add_task_flags, add_words, 
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
 from sql_agent.config.endpoints import EndpointSettings
-from sql_agent.config.settings import CODE_SETTINGS, load_settings, public_dump, read_sources
+from sql_agent.config.settings import CODE_SETTINGS, load_settings, public_dump, read_sources, sources_shown
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
 from sql_agent.evaluation.measures import in_samples, price_of
@@ -153,7 +153,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[EvaluationFolder]:
     """Find all models and questions before the first question is asked, and return the folder of each evaluation."""
-    given = any("agent.val_temperature" in source.values for source in read_sources(arguments.overrides))
+    sources = read_sources(arguments.overrides)
+    for line in sources_shown(sources):
+        ui.say(line)
+    given = any("agent.val_temperature" in source.values for source in sources)
     folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
     for named in arguments.models or [None]:
         if arguments.compare and EvaluationFolder.is_one(Path(named)):
@@ -233,7 +236,7 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
     samples = f"{about.samples} samples at temperature {settings.agent.val_temperature:g}, " * (about.samples > 1)
     ui.say(f"Evaluating {about.model}{f' at {about.base_url}' if about.base_url else ''}: {len(waiting)} of "
            f"{len(questions)} questions to ask, {samples}{at_once} at once, "
-           f"judge {about.judge.partition(':')[0]}")  # fmt: skip
+           f"judge {about.judge.partition(':')[0]}, database {task.database_shown(settings)}")  # fmt: skip
     ui.say(f"Records: {folder.path}")
     with slow_imports():  # imported after the checks
         from sql_agent.agent.rollout import ask_all  # noqa: PLC0415

@@ -244,6 +244,9 @@ async def _graded(
     try:
         verdict = await judge.grade(case)
         earned, reason = verdict.score, verdict.reason
+        returned = [row for call in calls for row in call.answer.records] if result.returns_rows else []
+        if earned < 1.0 and len(returned) == 1 == len(returned[0]):
+            reason = f"the gold SQL returns {returned[0][0]!r}, the reference says {question.answer!r}; {reason}"
     except JudgeError as error:
         earned, reason, hint = 0.0, error.message, error.hint
     return replace(result, earned=earned, reason=reason, hint=hint)

@@ -77,7 +77,7 @@ def test_a_question_of_ones_own_is_shown_in_80_columns_with_no_word_broken(serve
     assert "Mean reward" not in output
     assert "not medical advice" in output
     first, *_ = output.splitlines()
-    assert first == f"Asking scripted at {server.url}"
+    assert first.startswith(f"Asking scripted at {server.url}, database")
     question, values = server.requests[0]["messages"][-1]["content"].splitlines()
     assert question == LONG
     assert values == "Values: disease.disease_name = 'Disease 4'; drugs_info.indication LIKE '%disease 4%'"
@@ -91,7 +91,7 @@ def test_the_width_of_the_terminal_is_used_as_it_is(
     monkeypatch.setenv("COLUMNS", str(columns))
     server.script = [tool_call(WIDE_SQL), ANSWER]
     assert main([LONG, database]) == 0
-    output = capsys.readouterr().out
+    output = capsys.readouterr().out.replace(database.partition("=")[2], "PATH")  # a long path is not broken
     assert columns - 15 < widest(output) <= columns
     assert ANSWER in unwrapped(output)
 
@@ -206,7 +206,8 @@ def test_a_model_named_on_the_command_line_is_asked_at_the_endpoint(
     for arguments in (["--model", "other"], ["model=other"]):
         server.script = ["tablet"]
         assert main(["Which forms are there?", database, *arguments]) == 0
-        assert capsys.readouterr().out.startswith(f"Asking other at {server.url}\n")
+        path = database.partition("=")[2]
+        assert unwrapped(capsys.readouterr().out).startswith(f"Asking other at {server.url}, database {path}")
         assert server.requests[-1]["model"] == "other"
 
 
@@ -217,6 +218,15 @@ def test_a_folder_named_on_the_command_line_wins_over_the_endpoint(
     assert main(["Which forms are there?", database, f"--model={tiny_model_folder}", *tiny]) == 0
     assert unwrapped(capsys.readouterr().out).startswith(f"Asking {tiny_model_folder}, served on this machine")
     assert server.requests == []
+
+
+def test_settings_of_the_environment_are_said(
+    server: Server, database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQL_AGENT_AGENT__MAX_TURNS", "3")
+    server.script = ["tablet"]
+    assert main(["Which forms are there?", database, "--model", "other"]) == 0
+    assert "Settings from environment: agent.max_turns" in capsys.readouterr().out
 
 
 def test_an_endpoint_without_a_model_is_refused(server: Server, database: str, monkeypatch: pytest.MonkeyPatch) -> None:

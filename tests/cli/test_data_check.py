@@ -150,6 +150,14 @@ def test_references_that_the_judge_does_not_pay_for_are_refused(db: Path, tmp_pa
         checked_for_run(wrong, folder=tmp_path, settings=run_settings(db))
 
 
+def test_a_wrong_number_is_shown_with_that_of_the_gold_sql(
+    db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert checked(written(tmp_path / "mine.jsonl", NUMBER | {"answer": "77"}), "--db", db) == 2
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "the gold SQL returns " in printed and "the reference says '77'" in printed
+
+
 def test_prose_without_evidence_names_the_judges_that_can_grade_it(db: Path, tmp_path: Path) -> None:
     plain = {key: PROSE[key] for key in ("qid", "question", "ground_truth")}
     with pytest.raises(ConfigError, match="prose without evidence") as refused:

@@ -116,7 +116,7 @@ def test_without_question_files_the_test_split_and_the_benchmark_stand_side_by_s
     (folder,) = evaluations(tmp_path)
     (evaluation,) = result(folder)["evaluations"]
     assert evaluation["asked"] == {"test": 1, "natural": 2}
-    heading = next(line for line in capsys.readouterr().out.splitlines() if "natural" in line)
+    heading = next(line for line in capsys.readouterr().out.splitlines() if line.rstrip().endswith("natural"))
     assert heading.split() == ["test", "natural"]
 
 
