@@ -187,7 +187,7 @@ class Table(Record):
     claims       yes-no questions by a name of your own
     searches     searches of several columns by a name of your own
     asked        by type of question, the columns that people ask about in it; without a list, all of them
-    pairs        by type of question about two columns, the pairs that people ask about at once, a column perhaps twice
+    pairs        by type of question about two columns, the pairs that people ask about at once in this order
     alike        lists of which people compare rows that share items; without it, all lists
     """
 

@@ -175,11 +175,9 @@ class Drafting:
         return column in self._tables[table].asked.get(task_type, (column,))
 
     def _beside(self, task_type: str, table: str, column: str) -> list[str] | None:
-        """Return the columns that people ask about together with `column`; None if the description does not say."""
+        """Return the columns that people ask about after `column`; None if the description does not say."""
         pairs = self._tables[table].pairs.get(task_type)
-        if pairs is None:
-            return None
-        return [pair[1 - place] for pair in pairs for place in (0, 1) if pair[place] == column]
+        return None if pairs is None else [second for first, second in pairs if first == column]
 
     def _conditions(self, task_type: str) -> list[tuple[str, Condition]]:
         """Return the conditions that a type asks about, in random order; the first are spread over the columns."""

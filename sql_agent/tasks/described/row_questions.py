@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
-from itertools import islice, takewhile
+from itertools import takewhile
 
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
@@ -23,6 +23,8 @@ _CLAIMS_SHARE = 0.35  # of the yes-no questions where a table has claims
 _MOST_SHOWN = 1500  # characters of a whole row
 _TRIES = 5  # rows whose word may be the answer no
 _SHARED = 12  # items of a row, the rarest, that make others like it
+_MOST_OF_AN_END = 2  # last characters of two names that count as much as as many items
+_LEAST_ALIKE = 4  # things that rows which people compare have in common
 _MANY_TERMS = 50  # with fewer terms, questions also name other items
 
 
@@ -138,13 +140,13 @@ class RowQuestions(Drafting):
     def comparison(self) -> Iterator[Draft]:
         """Yield drafts that compare two rows: which has the larger number or later date, or one column of both."""
         for row, name, column in self._cells("comparison", "number", "date", "category", "list", "text"):
-            if not (similar := self._similar(row, name)):
+            alike = self._tables[row.table].alike
+            similar = self._similar(row, name, _LEAST_ALIKE if alike else 1)
+            if not similar:
                 continue
-            other = similar[0] if self._tables[row.table].alike else self._chosen.choice(similar)
+            other = similar[0] if alike else self._chosen.choice(similar)
             cells = row.values[name], other.values[name]
             slots = self._slots(column, name=self._name(row), other=self._name(other))
-            if None in cells:
-                continue
             named, both = row.name_column, (self._is(row), self._is(other))
             if column.kind in {"number", "date"} and cells[0] != cells[1] and self._chosen.random() < 0.7:
                 best = max((row, other), key=lambda each: each.values[name])  # type: ignore[arg-type, return-value]
@@ -156,29 +158,34 @@ class RowQuestions(Drafting):
                 yield self._reading("comparison", wording, [statement], [best], also=(row, other))
                 continue
             answers = [self._catalog.answer(each, name) for each in (row, other)]
-            if all(answers) and len({row.name.casefold(), other.name.casefold()}) == 2:
+            if all(answers):
                 statement = Statement(row.table, (Output(named), Output(name)), where=both, any_test=True)
                 plain = "both_lists" if column.kind == "list" else "both"
                 wording = self._say(self._either(column.ask_two, plain), **slots)
                 facts = self._by_name((row, other), answers)
                 yield self._reading("comparison", wording, [statement], (row, other), facts)
 
-    def _similar(self, row: Row, column: str) -> list[Row]:
-        """Return rows with `column` filled that have most in common with `row`; all where no row has items."""
+    def _similar(self, row: Row, column: str, least: int = 1) -> list[Row]:
+        """Return rows with `column` filled and `least` things in common with `row`; all where no row has items."""
         if not self._catalog.conditions_by_word(row.table):
             return [each for each in self._catalog.filled_rows(row.table, column) if each is not row]
-        likely = (each for each in self._alike(row) if each.named and str(each.values[column] or "").strip())
-        return list(islice(likely, _TRIES))
+        common = self._common(row)
+        likely = (
+            each for each in sorted(common, key=lambda each: (-common[each], each.place)) if common[each] >= least
+        )
+        return [each for each in likely if each.named and str(each.values[column] or "").strip()][:_TRIES]
 
     @cache  # noqa: B019
-    def _alike(self, row: Row) -> list[Row]:
-        """Return the rows that share a rare item of `row`, first those that share most, also of the name."""
-        by_word, lists = self._catalog.conditions_by_word(row.table), self._table_columns(row.table, "list")
-        alike = self._tables[row.table].alike or lists
-        conditions = [by_word.get((name, word)) for name in alike for word in self._catalog.words_of(row, name)]
+    def _common(self, row: Row) -> Counter[Row]:
+        """Return how many items, the rarest of `row`, and last characters of the name other rows have, too."""
+        by_word, table = self._catalog.conditions_by_word(row.table), self._tables[row.table]
+        lists = table.alike or self._table_columns(row.table, "list")
+        conditions = [by_word.get((name, word)) for name in lists for word in self._catalog.words_of(row, name)]
         having = [self._catalog.having(row.table, condition) for condition in conditions if condition is not None]
-        shared = Counter(each for rows in sorted(having, key=len)[:_SHARED] for each in rows if each is not row)
-        return sorted(shared, key=lambda each: (-shared[each] - _same_end(each.name, row.name), each.place))
+        common = Counter(each for rows in sorted(having, key=len)[:_SHARED] for each in rows if each is not row)
+        for each in common:
+            common[each] += min(_same_end(each.name, row.name), _MOST_OF_AN_END)
+        return common
 
     def unanswerable(self) -> Iterator[Draft]:
         """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.conditions import Condition, searching
@@ -14,6 +15,7 @@ from sql_agent.tasks.described.statement import COUNT, Comparison, Output, State
 from sql_agent.tasks.described.words import Wording, is_noun, with_article
 
 _GAPS_SHARE = 0.3  # of the columns that few rows have filled: those whose filled cells are counted
+_MOST_COLUMNS = 3  # of the same rows
 _MOST_THEN = 5  # rows whose other column is asked
 
 
@@ -45,14 +47,15 @@ class SearchQuestions(Drafting):
 
     def related(self) -> Iterator[Draft]:
         """Yield questions that ask which rows have a word in any of the columns that people search together."""
-        searches = [(table, search) for table, of in self._tables.items() for search in of.searches.values()]
-        given = [(table, search, searching(search.columns[0], word, "text"))
-                 for table, search in searches for word in search.words]  # fmt: skip
-        own = [(table, search, condition) for table, condition in self._conditions("related")
-               for owner, search in searches
-               if owner == table and condition.column in search.columns and not search.words
-               and condition.phrase in {"list", "text"}]  # fmt: skip
-        for table, search, condition in self._shuffled([*given, *own]):
+        asked = [(t, c) for t, c in self._conditions("related") if c.phrase in {"list", "text"}]
+        ways = [
+            (table, search, condition)
+            for table, of in self._tables.items()
+            for search in of.searches.values()
+            for condition in [searching(search.columns[0], word, "text") for word in search.words]
+            or [c for t, c in asked if t == table and c.column in search.columns]
+        ]
+        for table, search, condition in self._shuffled(ways):
             tests = tuple(Comparison(column, "LIKE", condition.value) for column in search.columns)
             found = {row.place: row for test in tests for row in self._catalog.matching(table, test)}
             if len(found) < len(self._catalog.rows[table]):
@@ -70,12 +73,11 @@ class SearchQuestions(Drafting):
             if name is None or not found or not all(row.named for row in found):
                 continue
             columns = (c for c in self._shuffled(then) if all(self._catalog.answer(row, c) for row in found))
-            if (column := next(columns, None)) is None:
-                continue
-            statement = Statement(table, (Output(name), Output(column)), where=condition.tests)
-            wording = self._condition_wording(then[column], table, condition)
-            facts = self._by_name(found, [self._catalog.answer(row, column) for row in found])
-            yield self._reading("search_column", wording, [statement], found, facts, conditions=(condition,))
+            for column in islice(columns, _MOST_COLUMNS):
+                statement = Statement(table, (Output(name), Output(column)), where=condition.tests)
+                wording = self._condition_wording(then[column], table, condition)
+                facts = self._by_name(found, [self._catalog.answer(row, column) for row in found])
+                yield self._reading("search_column", wording, [statement], found, facts, conditions=(condition,))
 
     def any_of(self) -> Iterator[Draft]:
         """Yield drafts that ask for any three of the rows that meet a condition."""
