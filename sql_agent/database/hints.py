@@ -36,6 +36,7 @@ from sql_agent.schemas import QueryAnswer
 MAX_CONDITIONS = 4
 MAX_TEXTS = 2
 MAX_LINES = 2
+MAX_PLACES = 3  # of each text of several conditions
 MAX_TRIED = 8  # statements that are run for a hint
 MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell contains
 FEW_ROWS = 3  # a result with more rows gets no hint about empty columns
@@ -175,9 +176,18 @@ class Hints:
         is_alone = len(parts) == 1 and only_table(tree, self._schema) is not None
         failing = [part for part in parts if is_alone or part.table is None or not self._has_row(part.table, part.sql)]
         texts = list(dict.fromkeys(text for part in failing for text in part.texts))[:MAX_TEXTS]
-        places = [(text, place) for text in texts for place in self._places(text, tree)]
+        most = None if is_alone else MAX_PLACES
+        places = [(text, place) for text in texts for place in self._places(text, tree)[:most]]
         is_name_lost = any(self._is_name(text) for text in texts)
         yield from self._with_right_names(tree)
+        best = {
+            text: place
+            for text, place in reversed(places)
+            if place.table == text.table and not isinstance(text.node, exp.Literal)
+            if (fold(place.column), place.text) != (text.column, text.text)
+        }
+        if len(best) > 1:
+            yield self._variants.all_at(tree, best)
         for text, place in places:
             if is_name_lost or place.table == text.table:
                 yield self._variants.searched_at(tree, text, place, parts)
@@ -189,7 +199,12 @@ class Hints:
         yield from (self._variants.searched_at(tree, text, place, parts) for text, place in places)
         yield from self._variants.without(tree, failing) if failing else self._fewer(tree, parts)
         found = {text for text, _ in places}
-        yield from (_nowhere(text) for text in texts if text not in found and self._is_searchable(text))
+        lost = [text for text in texts if text not in found and self._is_searchable(text)]
+        for text in lost:
+            for place in self._longest_parts(text):
+                yield self._variants.searched_at(tree, text, place, parts)
+                yield self._variants.of_one_table(tree, place)
+        yield from dict.fromkeys(map(_nowhere, lost))
 
     def _is_searchable(self, text: SearchedText) -> bool:
         """Return whether cells are searched for the text; a single letter is searched only in names."""
@@ -245,6 +260,17 @@ class Hints:
                 is_beside_names = any(comparable(name.text) not in comparable(part) for name in similar)
                 if len(part) * (2 if is_beside_names else 4) >= len(text.text):
                     yield Place(table, column, part, is_part=True)
+
+    def _longest_parts(self, text: SearchedText) -> list[Place]:
+        """Return the longest parts of a text that no cell has, in its column, then in the table's other texts."""
+        found = [
+            ((len(part), fold(column) == text.column, cells.count(part.lower())), Place(table, column, part, True))
+            for (table, column), cells in self._texts.columns.items()
+            if table == text.table and column != self._name_columns[table] and not self._is_name(text)
+            for part in longest_parts(text.text, cells)
+        ]
+        longest = max((rank[0] for rank, _ in found), default=0)
+        return [place for rank, place in sorted(found, reverse=True) if rank[0] == longest]
 
     def _after_missing_names(self, tree: exp.Query) -> Iterator[exp.Query | str]:
         """Yield statements for texts of a list such as `name IN ('a', 'b')` that are no row's name."""

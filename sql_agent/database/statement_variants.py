@@ -52,14 +52,19 @@ class Variants:
             ]
             return self.of_one_table(tree, place, kept)
         column = text.node.find(exp.Column)
-        alias = column.table if column is not None else ""
-        changed = edited(tree, [(text.node, self._test(place, alias))])
+        changed = self.all_at(tree, {text: place})
         name = self._name_columns[place.table]
+        alias = column.table if column is not None else ""
         if column is None or text.node.find_ancestor(exp.Select) is not tree:
             return changed
         if fold(name or "") != text.column:
             return changed if place.is_part else showing(changed, last=[column])
         return showing(changed, first=[self._column(name or "", alias)] if place.is_part else [])
+
+    def all_at(self, tree: exp.Query, places: Mapping[SearchedText, Place]) -> exp.Query:
+        """Return the statement with each text searched at its place, a column of the same table."""
+        found = [(text, place, text.node.find(exp.Column)) for text, place in places.items()]
+        return edited(tree, [(text.node, self._test(at, column.table if column else "")) for text, at, column in found])
 
     def without(self, tree: exp.Query, parts: Sequence[Condition]) -> list[exp.Query]:
         """Return `tree` with the columns of the conditions `parts` as outputs instead; [] if no condition is left."""

@@ -311,6 +311,21 @@ def test_the_conditions_that_find_rows_are_kept_and_the_column_of_the_others_is_
     )
 
 
+def test_of_a_text_in_no_cell_the_longest_part_is_searched_where_the_table_has_it(database: Database) -> None:
+    said = hint(database, "SELECT disease_name FROM disease WHERE treatment LIKE '%天天吸烟又咳嗽%'")
+    assert said is not None and said.startswith("try: SELECT disease_name FROM disease WHERE cause LIKE '%吸烟%'")
+    assert hint(database, "SELECT cause FROM disease WHERE disease_name = '吸烟综合征'") == (
+        "nothing is like '吸烟综合征'; LIKE '%part%' finds parts"
+    ), "a row that is not there is not made up from a word of its name"
+
+
+def test_the_texts_of_several_conditions_are_moved_together(database: Database) -> None:
+    sql = "SELECT disease_name FROM disease WHERE treatment LIKE '%病毒%' AND overview LIKE '%感冒%'"
+    first = suggested_statements(hint(database, sql))[0]
+    assert first == "SELECT disease_name FROM disease WHERE cause LIKE '%病毒%' AND disease_name = '感冒'"
+    assert database.query(first).records == (("感冒",),)
+
+
 def test_what_a_statement_excludes_is_not_looked_for(database: Database) -> None:
     sql = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofin' AND indication NOT LIKE '%fever%'"
     assert suggested(database, sql)[0] == "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen'"

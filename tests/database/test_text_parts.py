@@ -37,7 +37,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
         ("table d'hote", "form LIKE '%table%'"),
         ("a red pill", None),
         ("瓶装", None),
-        ("我家孩子想喝甜的糖浆", None),  # two characters of a sentence
+        ("我家孩子想喝甜的糖浆", "form LIKE '%糖浆%'"),
     ],
 )
 def test_the_longest_part_that_stands_in_the_column_is_told(forms: Database, text: str, expected: str | None) -> None:
