@@ -223,6 +223,9 @@ class Catalog:
         """Return the items or sentences of a cell that belong to `part`; [] if all do, or if one is unclear."""
         is_list = self.column(row.table, column).kind == "list"
         items = self._raw_items(row, column) if is_list else self.sentences(row, column)
+        if part.splits:
+            pieces = (piece.strip() for item in items for piece in re.split(f"[{re.escape(part.splits)}]", item))
+            items = list(dict.fromkeys(filter(None, pieces)))
         if part.label:
             return labelled(items, part.label)
         inside = [item for item in items if any(word in fold(item) for word in part.words)]

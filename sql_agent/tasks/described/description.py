@@ -58,12 +58,13 @@ class Part(Record):
     """A part of the items of a list: those that contain one of `words`, or those behind a label such as "codes: ".
 
     `ask` has ways to ask for these items. A cell is not asked about if an item contains one of `unclear` but none of
-    `words`.
+    `words`. The sentences of a text are its items, divided further at each character of `splits`.
     """
 
     ask: _OfRow = Field(min_length=1)
     words: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
+    splits: str = ""
     label: str = ""
 
     @model_validator(mode="after")
