@@ -165,10 +165,15 @@ def _fine_tuned(
         if step < steps and stopped():
             raise FineTuningStopped
 
+    def say(line: str) -> None:
+        ui.say(line)
+        if stopped():
+            raise FineTuningStopped
+
     compute = Compute(bf16=bf16, lora_rank=settings.verl.lora_rank, max_context=settings.local.max_context)
     task = load_task(settings.task)
     with ui.status("Supervised fine-tuning"):
-        model = fine_tuned_model(settings, questions, task, databases, compute=compute, progress=progress, say=ui.say)
+        model = fine_tuned_model(settings, questions, task, databases, compute=compute, progress=progress, say=say)
     if log is not None:
         copy_losses(model, log.folder / SFT)
         log.track_sft()

@@ -35,6 +35,7 @@ from sql_agent.training.serving.chat import CALL_ID, ChatEncoder, call_message
 from sql_agent.training.serving.tool_format import Call
 
 _THREADS = 16  # maximum number of threads that run the SQL of demonstrations
+_SAID_EVERY = 500  # demonstrations
 _LOSSES = "sft.jsonl"  # in the folder of a cached model, one line for each step
 _FORMAT = 3  # part of the cache key; increment it when the demonstrations change
 _SHORT = 512  # fewer demonstrations are too few for every question type
@@ -73,15 +74,15 @@ def fine_tuned_model(
 
     Returns `settings.model` itself when `sft.steps` is 0. The model learns the gold SQL of `questions` and the answers
     that the run's judge rewards. `progress` gets the step (from 1), the number of steps and the loss in nats per token;
-    an exception that it raises ends the fine-tuning, and nothing is cached. `say` gets a line for the user. Raises
-    ModelError when the model cannot be loaded, DataError when no question has SQL or every demonstration is too long,
-    and TrainingError when a gradient is not finite.
+    an exception that it or `say` raises ends the fine-tuning, and nothing is cached. `say` gets a line for the user,
+    also while demonstrations are written. Raises ModelError when the model cannot be loaded, DataError when no question
+    has SQL or every demonstration is too long, and TrainingError when a gradient is not finite.
     """
     sft, cache_dir = settings.sft, settings.local.cache_dir
     if sft.steps == 0:
         return settings.model
     policy = load_policy(settings.model, cache_dir=cache_dir, agent=settings.agent)
-    examples = _within(_examples(settings, questions, task, databases, policy), compute.max_context, say)
+    examples = _within(_examples(settings, questions, task, databases, policy, say=say), compute.max_context, say)
     starts = range(0, len(examples), sft.batch)
     batches = [[sequence for shown in examples[i : i + sft.batch] for sequence in shown] for i in starts]
     folder = cache_dir / f"sft-{_fingerprint(policy, sft, compute.lora_rank, batches)}"
@@ -112,7 +113,13 @@ def copy_losses(model: str, target: Path) -> None:
 
 
 def _examples(
-    settings: Settings, questions: Sequence[Question], task: Task, databases: DatabasePool, policy: Policy
+    settings: Settings,
+    questions: Sequence[Question],
+    task: Task,
+    databases: DatabasePool,
+    policy: Policy,
+    *,
+    say: Callable[[str], None],
 ) -> list[list[TokenSequence]]:
     """Return each demonstration's token sequences in the order of training. Raises DataError if no question has SQL."""
     answered = answers_to_demonstrate(questions, settings, task, databases)
@@ -129,8 +136,16 @@ def _examples(
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         chosen = _choose(shown_questions, settings.sft, settings.seed)
         shown = threads.map(show, range(len(chosen)), chosen)
-        thinking = settings.agent.enable_thinking
-        return [example(demonstration, tool, encoder, thinking=thinking) for demonstration, tool in shown]
+        made: list[list[TokenSequence]] = []
+        try:
+            for demonstration, tool in shown:
+                made.append(example(demonstration, tool, encoder, thinking=settings.agent.enable_thinking))
+                if len(made) % _SAID_EVERY == 0:
+                    say(f"{len(made)} of {len(chosen)} demonstrations written")
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+        return made
 
 
 def _within(

@@ -53,6 +53,7 @@ class FineTuning:
     """Fine-tunings of one model in one cache; `losses` are those of all its steps."""
 
     def __init__(self, model: Path, folder: Path) -> None:
+        self.steps = 3
         self.model = model
         self.folder = folder
         self.database = make_database(folder / "medical.db")
@@ -66,14 +67,17 @@ class FineTuning:
         lora_rank: int = 0,
     ) -> str:
         settings = load_settings(
-            ["sft.steps=3", "sft.batch=4", "sft.lr=1e-3", "judge.name=facts", f"train.micro_batch={micro_batch}",
-             f"model={self.model}", f"local.cache_dir={self.folder / cache}"]
+            [f"sft.steps={self.steps}", "sft.batch=4", "sft.lr=1e-3", "judge.name=facts",
+             f"train.micro_batch={micro_batch}", f"model={self.model}", f"local.cache_dir={self.folder / cache}"]
         )  # fmt: skip
         with TASK.databases(settings, self.database) as databases:
             return fine_tuned_model(
                 settings, QUESTIONS, TASK, databases, compute=Compute(lora_rank=lora_rank), progress=self.progress,
-                say=print,
+                say=self.say,
             )  # fmt: skip
+
+    def say(self, line: str) -> None:
+        print(line)
 
     def progress(self, step: int, steps: int, loss: float) -> None:
         self.losses.append(loss)
@@ -119,6 +123,22 @@ def test_an_exception_of_progress_stops_the_fine_tuning_and_nothing_is_cached(
     with pytest.raises(KeyboardInterrupt):
         fine_tune()
     assert not list((fine_tune.folder / "cache").glob("sft-*/*.safetensors"))
+
+
+def test_an_interrupt_while_demonstrations_are_written_waits_for_no_other(
+    fine_tune: FineTuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+
+    def stop(line: str) -> None:
+        lines.append(line)
+        raise KeyboardInterrupt
+
+    fine_tune.steps = 5000
+    monkeypatch.setattr(fine_tune, "say", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fine_tune()
+    assert lines == ["500 of 20000 demonstrations written"]
 
 
 def test_a_gradient_that_is_not_finite_ends_the_run_before_anything_is_cached(fine_tune: FineTuning) -> None:
