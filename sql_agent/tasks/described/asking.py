@@ -176,11 +176,16 @@ class Asker:
         return ({"name": name}, route) if route is not None else ({}, None)
 
     def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:
-        """Return for each condition an everyday word that no cell contains; None if a condition has no such word."""
+        """Return for each condition an everyday word that no cell contains, or an alias of a row whose name it is.
+
+        Returns None if a condition has neither.
+        """
         found = []
-        for condition in conditions:
-            said = self._catalog.description.said.get(condition.value, ()) if condition.phrase == "list" else ()
+        for condition in (condition if condition.phrase == "list" else None for condition in conditions):
+            said = self._catalog.description.said.get(condition.value, ()) if condition else ()
             words = [word for word in said if not self._catalog.is_known(word)]
+            if not words and condition and self._names:
+                words = self._names.called(condition.value)
             if not words:
                 return None
             found.append(self._chosen.choice(words))

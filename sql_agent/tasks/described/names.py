@@ -17,18 +17,23 @@ class OtherNames:
 
     def __init__(self, catalog: Catalog, namings: Mapping[str, Naming]) -> None:
         self._catalog, self._namings = catalog, namings
-        self._aliases: dict[tuple[str, str], list[str]] = {}
+        self._aliases: dict[tuple[str, str], list[str]] = {}  # by table and name
         self._index = NameIndex(self.pairs())
 
     def of(self, row: Row, chosen: random.Random) -> str | None:
         """Return an everyday name of a row if there is one, else a short or misspelt name, else None."""
         if row.table not in self._namings:
             return None
-        others = [name for name in self._aliases.get(row.key, ()) if comparable(name) not in comparable(row.name)]
+        key = comparable(row.name)
+        others = [name for name in self._aliases.get((row.table, key), ()) if comparable(name) not in key]
         ways = [chosen.sample(others, len(others)), list(self.short(row)), list(self.misspelt(row.name, chosen))]
         if chosen.random() < 0.5:  # a row with everyday names is misspelt too
             chosen.shuffle(ways)
         return next((name for way in ways for name in way if self._leads_to(name, row)), None)
+
+    def called(self, name: str) -> list[str]:
+        """Return the aliases of the rows with this name, in whatever table they are."""
+        return [alias for table in self._namings for alias in self._aliases.get((table, comparable(name)), ())]
 
     def knows(self, text: str) -> bool:
         """Return whether a text is the name, or another name, of a row."""
@@ -45,10 +50,10 @@ class OtherNames:
                 texts = ((row.values.get(column), find) for column, find in naming.aliases.items())
                 for alias in (alias for text, find in texts if isinstance(text, str) for alias in find(text)):
                     if alias.isascii() == row.name.isascii():  # few people say a Chinese name in English
-                        self._aliases.setdefault(row.key, []).append(alias)
+                        self._aliases.setdefault((table, comparable(row.name)), []).append(alias)
                     yield alias, names[comparable(row.name)]
             for alias, name in called_otherwise(names, naming):
-                self._aliases.setdefault(by_key[comparable(name.text)].key, []).append(alias)
+                self._aliases.setdefault((table, comparable(name.text)), []).append(alias)
                 yield alias, name
 
     def _leads_to(self, text: str, row: Row) -> bool:
