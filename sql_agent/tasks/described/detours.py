@@ -141,10 +141,11 @@ class Detours:
         return _with_test(draft, condition.tests[0], elsewhere), condition.column
 
     def _words_beside(self, draft: Draft, test: Comparison, text: str) -> tuple[Statement, str] | None:
-        """Return a statement that searches the value with a word beside it in `text`, and the value; or None."""
+        """Return a statement that searches the value with words beside it in `text`, and the value; or None."""
         value = str(test.value)
         before, found, after = text.partition(value)
-        beside = (_near(before[::-1])[::-1] + value, value + _near(after)) if found else ()
+        clause = _END.split(before)[-1] + value + _END.split(after)[0]
+        beside = (_near(before[::-1])[::-1] + value, value + _near(after), clause) if found else ()
         longer = [each for each in map(str.strip, beside) if each != value]
         if not longer:
             return None
