@@ -27,6 +27,7 @@ from sql_agent.tasks.described.statement import Comparison, Statement
 from sql_agent.tasks.described.words import filled, half
 
 _ASIDE_SHARE = 0.1  # of all questions: those after a remark
+_MOST_BYTES = 700  # of an answer: about 250 tokens, which a rollout may write, in Chinese and fewer in English
 _NAME_SHARE = 0.25  # of the questions about one row: those that name the row in other words
 _PART_SHARE = 0.4  # of the latter: those whose first statement searches a part of the name, if that finds the row
 _SAID_SHARE = 0.5  # of the searches for a value with an everyday word: those that say this word
@@ -67,7 +68,7 @@ class Asker:
     def question(self, draft: Draft, number: str, *, held_out: bool) -> Question | None:
         """Return the question of a draft, or None if a check fails; `refused` counts the reasons."""
         found = self._with_rows(draft) if draft.from_rows else draft
-        if found is None:
+        if found is None or sum(len(fact.encode()) for fact in found.facts) > _MOST_BYTES:
             return None
         draft = found
         said, route = self._said(draft) if not self._plain else ({}, None)
