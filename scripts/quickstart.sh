@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh clone to one real GRPO step: environment, sample data, supervised fine-tuning,
 # the step, and one question before and after it.
-# Needs Python 3.11 or 3.12 and two cores; no GPU, no API key. Five minutes, eleven on a busy machine.
+# Needs Python 3.11 or 3.12 and two cores; no GPU, no API key. Five to seven minutes, eleven on a busy machine.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$root"

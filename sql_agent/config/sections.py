@@ -316,8 +316,8 @@ class SftSettings(Section):
     steps: NotNegative = Field(16, description="number of optimizer steps; 0: GRPO starts from the unchanged model")
     batch: Count = Field(
         8,
-        description="demonstrations per step; each question type has the same share as in the training file, but three "
-        "quarters of fewer than 512 demonstrations are of the type lookup",
+        description="demonstrations per step; each question type has the same share as in the training file, but fewer "
+        "than 512 demonstrations are all of the type lookup",
     )
     lr: PositiveNumber = Field(
         2e-4, description="peak learning rate of AdamW; linear warm-up over the first tenth, then linear decay"

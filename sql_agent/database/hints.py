@@ -83,6 +83,13 @@ class Hints:
             for table, naming in namings.items()
             for column, near in naming.near.items()
         }
+        self._said = {
+            (schema.spelled(table), _called(words)): column
+            for table, naming in namings.items()
+            for column, called in naming.said.items()
+            for words in called
+            if words
+        }
         self._rest = {schema.spelled(table): rest_pattern(naming.beside) for table, naming in namings.items()}
         self._variants = Variants(schema, dialect, self._name_columns)
         self._names = names
@@ -110,9 +117,10 @@ class Hints:
         return f"{total} rows in all" + ("; select fewer columns to see more" if len(answer.columns) > 1 else "")
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
-        """Return `remark` and statements that search a text in a column of the table, one a line.
+        """Return `remark` and statements that read or search a column of the table instead, one a line.
 
-        The texts are those of conditions on other columns, such as `cause LIKE '%fever%'` on a table without `cause`.
+        A column may be what people call another one, such as `symptoms`. A text may be that of a condition on a column
+        of another table, such as `cause LIKE '%fever%'`.
         """
         table = only_table(tree, self._schema)
         known = set(map(fold, self._schema.columns.get(table or "", ())))
@@ -126,7 +134,11 @@ class Hints:
         places = [(text, place) for text in texts for place in _whole(self._names.exact(text.text), text)]
         places += [(text, place) for text in texts for place in self._places(text, tree)]
         variants = [self._variants.searched_at(tree, text, at) for text, at in places if at.table == table]
-        return self._fitted(tree, [*filter(None, [remark]), *variants])
+        unknown = [column for column in tree.find_all(exp.Column) if fold(column.name) not in known]
+        meant = [(column, self._said.get((table, _called(column.name)))) for column in unknown]
+        renamed = [(column, exp.column(name, table=column.table or None)) for column, name in meant if name]
+        first = [edited(tree, renamed)] if table and renamed and len(renamed) == len(unknown) else []
+        return self._fitted(tree, [*first, *filter(None, [remark]), *variants])
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str]) -> str | None:
         """Return the remarks, and the statements that find rows, one a line; None without a line."""
@@ -357,6 +369,11 @@ class Hints:
             return None
         columns = zip(others, zip(*rows, strict=True), strict=True)
         return [column for column, cells in columns if not all(map(_is_empty, cells))]
+
+
+def _called(words: str) -> str:
+    """Return a column's name, or what people call the column, without underscores and the plural's s."""
+    return fold(words).replace("_", "").replace(" ", "").removesuffix("s")
 
 
 def _nowhere(text: SearchedText) -> str:

@@ -36,7 +36,7 @@ class Naming:
     `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to names
     that are in no cell, such as brands and everyday names. They also apply to a row whose name is the formal name
     surrounded by words of `beside`, such as a salt or a dosage form. `near` maps a column to columns that people
-    take for it.
+    take for it, `said` to what people call it.
     """
 
     column: str
@@ -44,6 +44,7 @@ class Naming:
     called: Mapping[str, Sequence[str]] = field(default_factory=dict)
     beside: frozenset[str] = frozenset()
     near: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    said: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

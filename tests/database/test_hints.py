@@ -482,6 +482,17 @@ def test_a_text_tested_in_a_column_that_the_table_lacks_is_searched_in_one_that_
     assert text is not None and "is a column of disease\n" in text and len(text) <= MAX_HINT_CHARS
 
 
+def test_a_column_that_is_called_as_people_say_is_read_by_its_name(database: Database) -> None:
+    assert suggested(database, "SELECT d.treatments FROM disease d WHERE d.disease_name = '癣'")[0] == (
+        "SELECT d.treatment FROM disease AS d WHERE d.disease_name = '癣'"
+    )
+    assert suggested(database, "SELECT drug_name FROM drugs_info WHERE indication LIKE '%fever%'")[0] == (
+        "SELECT med_name FROM drugs_info WHERE indication LIKE '%fever%'"
+    )
+    both = hint(database, "SELECT treatments, colour FROM disease WHERE disease_name = '癣'")
+    assert both is not None and "try: " not in both, "only a statement without an unknown column is suggested"
+
+
 def test_an_unknown_column_stays_an_error_where_no_column_has_the_text(database: Database) -> None:
     text = hint(database, "SELECT med_name FROM drugs_info WHERE treatment LIKE '%nowhere%'")
     assert text == "treatment is a column of disease"

@@ -96,6 +96,7 @@ def _namings(description: Description) -> dict[str, Naming]:
             called=table.other_names,
             beside=frozenset(table.beside),
             near={column: described.near for column, described in table.columns.items()},
+            said={name: (each.label, each.plural, *each.also) for name, each in table.columns.items()},
         )
         for name, table in description.tables.items()
         if table.name is not None and table.columns[table.name].kind == "name"

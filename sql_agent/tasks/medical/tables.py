@@ -72,6 +72,10 @@ SCHEMA = RequiredSchema(
             {name: tuple(others) for lang in get_args(Lang) for name, others in names(lang)[table].items()},
             _BESIDE.get(table, frozenset()),
             {column: described.get("near", ()) for column, described in _DESCRIBED[table]["columns"].items()},
+            {
+                column: (described.get("label", ""), described.get("plural", ""), *described.get("also", ()))
+                for column, described in _DESCRIBED[table]["columns"].items()
+            },
         )
         for table, name in NAME_COLUMNS.items()
     },

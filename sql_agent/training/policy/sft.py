@@ -306,8 +306,8 @@ def _message(turn: DemonstratedTurn) -> dict[str, Any]:
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
     """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
 
-    Three quarters of a short start are lookups, which come first: spread over all types, 128 demonstrations had 21
-    lookups for 22 columns, half of them of failed queries.
+    A short start has lookups only, each column in turn: spread over all types, 128 demonstrations had 21 lookups for 22
+    columns.
     """
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}
@@ -319,18 +319,17 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
         placed += [((number + 0.5) / len(of_type), task_type, question) for number, question in enumerate(of_type)]
     ordered = [question for _, _, question in sorted(placed, key=lambda place: place[:2])]
     count = settings.steps * settings.batch
-    lookups = _even_lookups(by_type.get(_LOOKUP, [])) if count < _SHORT else []
-    first = [lookups[number % len(lookups)] for number in range(count * 3 // 4)] if lookups else []
-    return first + [ordered[number % len(ordered)] for number in range(count - len(first))]
+    chosen = (_even_lookups(by_type.get(_LOOKUP, [])) if count < _SHORT else []) or ordered
+    return [chosen[number % len(chosen)] for number in range(count)]
 
 
 def _even_lookups(lookups: Sequence[Question]) -> list[Question]:
-    """Return the `lookups` of each column in turn, with the last statement alone, without those of several columns."""
+    """Return the `lookups` of each column in turn, without those whose last statement reads several columns."""
     by_column: dict[str, list[Question]] = {}
     for question in (q for q in lookups if q.statements):
         column = question.statements[-1].partition(" WHERE ")[0]
         if "," not in column and "*" not in column:
-            by_column.setdefault(column, []).append(question.model_copy(update={"sql": question.statements[-1]}))
+            by_column.setdefault(column, []).append(question)
     turns = zip_longest(*(by_column[column] for column in sorted(by_column)))
     return [question for turn in turns for question in turn if question is not None]
 

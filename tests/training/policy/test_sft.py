@@ -216,7 +216,7 @@ def test_each_type_is_learned_by_its_share_from_the_first_steps_on() -> None:
     assert _choose(questions, SftSettings(steps=5, batch=10), seed=1) != chosen
 
 
-def test_a_short_start_first_reads_each_column_in_turn_without_detours_and_a_long_one_does_not() -> None:
+def test_a_short_start_reads_each_column_in_turn_and_a_long_one_has_every_type() -> None:
     reads = ["form", "dosage", "storage", "form, dosage", "*"]
     statements = [f"SELECT {column} FROM drugs_info WHERE med_name = 'A'" for column in reads]
     questions = [
@@ -226,12 +226,12 @@ def test_a_short_start_first_reads_each_column_in_turn_without_detours_and_a_lon
         for sql in statements
     ]
     *plain, _two, _all = statements
-    short = _choose(questions, SftSettings(steps=4, batch=8), seed=0)
+    short = _choose(questions, SftSettings(steps=4, batch=6), seed=0)
     for three in (short[start : start + 3] for start in range(0, 24, 3)):
-        assert {question.sql for question in three} == set(plain)
-    assert {len(question.statements) for question in short[24:]} == {2}
-    assert {question.task_type for question in short[24:]} == {"lookup", "count"}
-    assert all(len(question.statements) == 2 for question in _choose(questions, SftSettings(steps=64), seed=0))
+        assert {question.statements[-1] for question in three} == set(plain)
+        assert {question.task_type for question in three} == {"lookup"}
+    long = _choose(questions, SftSettings(steps=64), seed=0)
+    assert {question.task_type for question in long} == {"lookup", "count"}
 
 
 @pytest.mark.parametrize(("judge", "answer"), [("facts", "Drug 3; rest"), ("llm", PROSE["ground_truth"])])
