@@ -189,9 +189,10 @@ def repeated(subject: Subject, rng: Random) -> str | None:
 def word_salad(subject: Subject, rng: Random) -> str | None:
     """Shuffle the words of all facts."""
     words = subject.answer.split() if subject.lang == "en" else list(subject.answer)
-    words = [word for part in words if (word := part.strip(";；、,:："))]
+    words = [word for part in words if (word := part.strip(" ;；、,:："))]
     shuffled = rng.sample(words, len(words))
-    return (" " if subject.lang == "en" else "").join(shuffled) if len(set(words)) >= _SALAD_WORDS else None
+    mixed = len(set(words)) >= _SALAD_WORDS and shuffled != words
+    return (" " if subject.lang == "en" else "").join(shuffled) if mixed else None
 
 
 def negated_in_disguise(subject: Subject, rng: Random) -> str | None:
