@@ -27,7 +27,7 @@ class EnvironmentSettings(BaseSettings):
     key_of: ClassVar[Mapping[str, str]] = {}  # by the variable of a URL, that of the key which is sent to the URL
 
     def __init__(self, **values: Any) -> None:
-        """Raise ConfigError if a URL of an untrusted `.env` would be sent a key of the environment."""
+        """Raise ConfigError if an exported key would be sent to the URL of an untrusted `.env`."""
         exported = {name.upper() for name, value in os.environ.items() if value}
         for path in (path for path in ENV_FILES if not is_trusted(path)):
             given = {name.upper() for name, value in read_dotenv(path).items() if value} - exported

@@ -84,7 +84,7 @@ class Hints:
             for column, near in naming.near.items()
         }
         self._said = {
-            (schema.spelled(table), _called(words)): column
+            (schema.spelled(table), _plain(words)): column
             for table, naming in namings.items()
             for column, called in naming.said.items()
             for words in called
@@ -117,14 +117,14 @@ class Hints:
         return f"{total} rows in all" + ("; select fewer columns to see more" if len(answer.columns) > 1 else "")
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
-        """Return `remark` and statements that read or search a column of the table instead, one a line.
+        """Return statements to try, and `remark`, one a line.
 
-        A column may be what people call another one, such as `symptoms`. A text may be that of a condition on a column
-        of another table, such as `cause LIKE '%fever%'`.
+        A statement has the table's column in place of what people call the column, such as `symptoms`, or searches in
+        the table the text of a condition on another table's column, such as `cause LIKE '%fever%'`.
         """
-        table = only_table(tree, self._schema)
-        known = set(map(fold, self._schema.columns.get(table or "", ())))
-        name = self._name_columns.get(table or "")
+        table = only_table(tree, self._schema) or ""
+        known = set(map(fold, self._schema.columns.get(table, ())))
+        name = self._name_columns.get(table)
         texts = [
             replace(text, table=table, column=name and fold(name))
             for part in conditions(tree, self._schema, self._dialect)
@@ -135,10 +135,9 @@ class Hints:
         places += [(text, place) for text in texts for place in self._places(text, tree)]
         variants = [self._variants.searched_at(tree, text, at) for text, at in places if at.table == table]
         unknown = [column for column in tree.find_all(exp.Column) if fold(column.name) not in known]
-        meant = [(column, self._said.get((table, _called(column.name)))) for column in unknown]
-        renamed = [(column, exp.column(name, table=column.table or None)) for column, name in meant if name]
-        first = [edited(tree, renamed)] if table and renamed and len(renamed) == len(unknown) else []
-        return self._fitted(tree, [*first, *filter(None, [remark]), *variants])
+        meant = [(column, self._said.get((table, _plain(column.name)), "")) for column in unknown]
+        renamed = [self._variants.renamed(tree, meant)] if meant and all(name for _, name in meant) else []
+        return self._fitted(tree, [*renamed, *filter(None, [remark]), *variants])
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str]) -> str | None:
         """Return the remarks, and the statements that find rows, one a line; None without a line."""
@@ -274,11 +273,13 @@ class Hints:
                     yield Place(table, column, part, is_part=True)
 
     def _longest_parts(self, text: SearchedText) -> list[Place]:
-        """Return the longest parts of a text that no cell has, in its column, then in the table's other texts."""
+        """Return the longest parts of a text that no cell has: in the text's column, then in others; [] for a name."""
+        if self._is_name(text):
+            return []
         found = [
             ((len(part), fold(column) == text.column, cells.count(part.lower())), Place(table, column, part, True))
             for (table, column), cells in self._texts.columns.items()
-            if table == text.table and column != self._name_columns[table] and not self._is_name(text)
+            if table == text.table and column != self._name_columns[table]
             for part in longest_parts(text.text, cells)
         ]
         longest = max((rank[0] for rank, _ in found), default=0)
@@ -371,8 +372,8 @@ class Hints:
         return [column for column, cells in columns if not all(map(_is_empty, cells))]
 
 
-def _called(words: str) -> str:
-    """Return a column's name, or what people call the column, without underscores and the plural's s."""
+def _plain(words: str) -> str:
+    """Return a column's name or label in lower case without underscores, blanks and a final s, for comparison."""
     return fold(words).replace("_", "").replace(" ", "").removesuffix("s")
 
 

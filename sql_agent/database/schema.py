@@ -36,7 +36,7 @@ class Naming:
     `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to names
     that are in no cell, such as brands and everyday names. They also apply to a row whose name is the formal name
     surrounded by words of `beside`, such as a salt or a dosage form. `near` maps a column to columns that people
-    take for it, `said` to what people call it.
+    take for the column, `said` to words that people use for the column.
     """
 
     column: str

@@ -66,6 +66,10 @@ class Variants:
         found = [(text, place, text.node.find(exp.Column)) for text, place in places.items()]
         return edited(tree, [(text.node, self._test(at, column.table if column else "")) for text, at, column in found])
 
+    def renamed(self, tree: exp.Query, names: Iterable[tuple[exp.Column, str]]) -> exp.Query:
+        """Return the statement with another name for each column of `names`."""
+        return edited(tree, [(column, self._column(name, column.table)) for column, name in names])
+
     def without(self, tree: exp.Query, parts: Sequence[Condition]) -> list[exp.Query]:
         """Return `tree` with the columns of the conditions `parts` as outputs instead; [] if no condition is left."""
         if not 0 < len(parts) < len(conditions(tree, self._schema, self._dialect)):

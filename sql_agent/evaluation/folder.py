@@ -81,7 +81,7 @@ class EvaluationFolder:
         return _read(About, path.read_bytes(), path)
 
     def check_trusted(self, sources: Sequence[Source]) -> None:
-        """Raise ConfigError if a setting of the folder runs code, unless a trusted source among `sources` names it."""
+        """Raise ConfigError if a setting of the folder runs code and no trusted source has the setting, too."""
         merge([Source(str(self.path / _CONFIG), flatten(self.about().settings), trusted=False)], confirmed_by=sources)
 
     def sets(self) -> dict[str, list[Question]]:

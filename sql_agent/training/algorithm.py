@@ -90,7 +90,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 end = "finished"
             except SqlAgentError as error:
                 failure = self._monitor.failure or error  # `error` may be a consequence of the monitor's failure
-                # Whoever interrupts all terminals may interrupt that of the store first.
+                # An interrupt of all terminals may end the store before the run.
                 if not (self.interrupted and isinstance(failure, StoreLostError)):
                     self.error = failure
             finally:

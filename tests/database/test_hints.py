@@ -551,6 +551,18 @@ def test_names_that_are_words_of_sql_are_quoted(tmp_path: Path) -> None:
         )
 
 
+def test_a_column_with_a_name_of_two_words_is_quoted_in_place_of_what_people_call_it(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute('CREATE TABLE t (name TEXT, "first order" TEXT)')
+        connection.execute("INSERT INTO t VALUES ('apple', 'pear')")
+    connection.close()
+    naming = Naming("name", said={"first order": ("purchase",)})
+    with open_database(tmp_path / "t.db", RequiredSchema(None, hint="-", names={"t": naming})) as opened:
+        assert suggested(opened, "SELECT purchases FROM t WHERE name = 'apple'") == (
+            "SELECT \"first order\" FROM t WHERE name = 'apple'",
+        )
+
+
 def test_columns_are_called_empty_only_if_they_were_read(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "t.db") as connection:
         connection.execute("CREATE TABLE t (a TEXT, b TEXT, c TEXT, d TEXT)")

@@ -27,7 +27,7 @@ from sql_agent.tasks.described.statement import Comparison, Statement
 from sql_agent.tasks.described.words import filled, half
 
 _ASIDE_SHARE = 0.1  # of all questions: those after a remark
-_MOST_BYTES = 700  # of an answer: about 250 tokens, which a rollout may write, in Chinese and fewer in English
+_MOST_BYTES = 700  # of an answer, about 250 tokens of Chinese: a rollout may write 256
 _NAME_SHARE = 0.25  # of the questions about one row: those that name the row in other words
 _PART_SHARE = 0.4  # of the latter: those whose first statement searches a part of the name, if that finds the row
 _SAID_SHARE = 0.5  # of the searches for a value with an everyday word: those that say this word
@@ -177,17 +177,17 @@ class Asker:
         return ({"name": name}, route) if route is not None else ({}, None)
 
     def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:
-        """Return for each condition an everyday word that no cell contains, or an alias of a row whose name it is.
+        """Return for each condition an everyday word that no cell contains, else an alias of the row that it names.
 
         Returns None if a condition has neither.
         """
         found = []
-        for condition in (condition if condition.phrase == "list" else None for condition in conditions):
-            said = self._catalog.description.said.get(condition.value, ()) if condition else ()
+        for condition in conditions:
+            said = self._catalog.description.said.get(condition.value, ())
             words = [word for word in said if not self._catalog.is_known(word)]
-            if not words and condition and self._names:
+            if not words and self._names:
                 words = self._names.called(condition.value)
-            if not words:
+            if not words or condition.phrase != "list":
                 return None
             found.append(self._chosen.choice(words))
         return found or None

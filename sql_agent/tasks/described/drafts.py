@@ -180,7 +180,7 @@ class Drafting:
         return None if pairs is None else [second for first, second in pairs if first == column]
 
     def _conditions(self, task_type: str) -> list[tuple[str, Condition]]:
-        """Return the conditions that a type asks about, in random order; the first are spread over the columns."""
+        """Return the conditions that a type asks about in random order, at first the same number for each column."""
         by_column: dict[tuple[str, str], list[Condition]] = {}
         for table in self._tables:
             for condition in self._catalog.conditions(table):

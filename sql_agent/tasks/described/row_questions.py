@@ -22,7 +22,7 @@ _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
 _CLAIMS_SHARE = 0.35  # of the yes-no questions where a table has claims
 _MOST_SHOWN = 1500  # characters of a whole row
 _TRIES = 5  # rows whose word may be the answer no
-_SHARED = 12  # items of a row, the rarest, that make others like it
+_SHARED = 12  # rarest items of a row that make others like it
 _MOST_OF_AN_END = 2  # last characters of two names that count as much as as many items
 _LEAST_ALIKE = 4  # things that rows which people compare have in common
 _MANY_TERMS = 50  # with fewer terms, questions also name other items
@@ -166,18 +166,17 @@ class RowQuestions(Drafting):
                 yield self._reading("comparison", wording, [statement], (row, other), facts)
 
     def _similar(self, row: Row, column: str, least: int = 1) -> list[Row]:
-        """Return rows with `column` filled and `least` things in common with `row`; all where no row has items."""
+        """Return rows with `column` filled that share `least` things with `row`; any row in a table without items."""
         if not self._catalog.conditions_by_word(row.table):
             return [each for each in self._catalog.filled_rows(row.table, column) if each is not row]
         common = self._common(row)
-        likely = (
-            each for each in sorted(common, key=lambda each: (-common[each], each.place)) if common[each] >= least
-        )
+        likely = [each for each in common if common[each] >= least]
+        likely.sort(key=lambda each: (-common[each], each.place))
         return [each for each in likely if each.named and str(each.values[column] or "").strip()][:_TRIES]
 
     @cache  # noqa: B019
     def _common(self, row: Row) -> Counter[Row]:
-        """Return how many items, the rarest of `row`, and last characters of the name other rows have, too."""
+        """Return how many of the rarest items and last name characters of `row` each other row shares."""
         by_word, table = self._catalog.conditions_by_word(row.table), self._tables[row.table]
         lists = table.alike or self._table_columns(row.table, "list")
         conditions = [by_word.get((name, word)) for name in lists for word in self._catalog.words_of(row, name)]
@@ -301,7 +300,7 @@ def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:
 
 
 def _same_end(one: str, other: str) -> int:
-    """Return how many characters at the end of both texts are the same, such as those of a dosage form."""
+    """Return the length of the common end of two texts, such as a dosage form."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(one), reversed(other), strict=False)))
 
 

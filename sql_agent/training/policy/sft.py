@@ -39,7 +39,6 @@ _SAID_EVERY = 500  # demonstrations
 _LOSSES = "sft.jsonl"  # in the folder of a cached model, one line for each step
 _FORMAT = 3  # part of the cache key; increment it when the demonstrations change
 _SHORT = 512  # fewer demonstrations are too few for every question type
-_LOOKUP = "lookup"  # the type of questions about one column of one row
 
 
 @dataclass(frozen=True)
@@ -319,7 +318,7 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
         placed += [((number + 0.5) / len(of_type), task_type, question) for number, question in enumerate(of_type)]
     ordered = [question for _, _, question in sorted(placed, key=lambda place: place[:2])]
     count = settings.steps * settings.batch
-    chosen = (_even_lookups(by_type.get(_LOOKUP, [])) if count < _SHORT else []) or ordered
+    chosen = (_even_lookups(by_type.get("lookup", [])) if count < _SHORT else []) or ordered
     return [chosen[number % len(chosen)] for number in range(count)]
 
 
