@@ -166,7 +166,7 @@ class RowQuestions(Drafting):
                 yield self._reading("comparison", wording, [statement], (row, other), facts)
 
     def _similar(self, row: Row, column: str, least: int = 1) -> list[Row]:
-        """Return rows with `column` filled that share `least` things with `row`; any row in a table without items."""
+        """Return rows with `column` filled that share `least` things with `row`; any of a table without items."""
         if not self._catalog.conditions_by_word(row.table):
             return [each for each in self._catalog.filled_rows(row.table, column) if each is not row]
         common = self._common(row)
