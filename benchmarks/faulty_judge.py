@@ -21,7 +21,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from sql_agent.reward.judges.llm import load_rubric
+from sql_agent.reward.judges.llm_judge import load_rubric
 
 HANG_S = 30.0
 FAULTS = ("429", "500", "hang", "cut", "half", "prose")

@@ -21,12 +21,12 @@ import httpx
 from faulty_judge import FAULTS, grades_of
 
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import JudgeSettings
+from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges import endpoint
-from sql_agent.reward.judges.llm import load_rubric
+from sql_agent.reward.judges.llm_judge import load_rubric
 from sql_agent.schemas import QueryAnswer, QueryCall, Question, Usage
 
 endpoint.ATTEMPTS = 10  # with six, one grading in 16,000 would be lost by chance

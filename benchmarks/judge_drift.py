@@ -23,8 +23,8 @@ import numpy as np
 from sql_agent.errors import JudgeError
 from sql_agent.judge_eval.agreement import spearman
 from sql_agent.reward import JudgeCase
-from sql_agent.reward.judges.facts import FactsJudge
-from sql_agent.reward.judges.wrappers import PrefilteredJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
+from sql_agent.reward.judges.panel_cache_prefilter import PrefilteredJudge
 from sql_agent.rollouts.metrics import ACCURATE
 from sql_agent.schemas import RolloutRecord
 from sql_agent.tasks.medical.medical_task import TASK

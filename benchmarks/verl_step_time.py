@@ -21,8 +21,8 @@ from verl_runs import arguments_parser, dotted, median, steps_of, through_lightn
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.questions.question_files import load_questions
 from sql_agent.tasks.task import load_task
-from sql_agent.training.verl.bridge import typed, write_dataset
 from sql_agent.training.verl.config import defaults, verl_environment, verl_options
+from sql_agent.training.verl.interprocess import typed, write_dataset
 
 HERE = Path(__file__).resolve().parent
 STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")

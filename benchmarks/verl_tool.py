@@ -13,7 +13,7 @@ from verl.tools.function_tool import function_tool
 from sql_agent.agent.tools import QueryTool, tool_schema
 from sql_agent.database import Database, open_database
 from sql_agent.reward import JudgeCase
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.schemas import Question
 from sql_agent.tasks.medical.medical_task import TASK
 

@@ -46,7 +46,7 @@ MAY_NAME_MEDICINE = (
     "judge_eval/wordings.toml",
 )
 # The first task by its name: in the table of built-in tasks, and as the default of the setting.
-NAMES_THE_TASK = {"tasks/task.py": 1, "tasks/__init__.py": 1, "config/sections.py": 1}
+NAMES_THE_TASK = {"tasks/task.py": 1, "tasks/__init__.py": 1, "config/settings_schema.py": 1}
 
 
 def package_of(path: Path) -> str:

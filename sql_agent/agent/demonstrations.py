@@ -2,27 +2,69 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sql_agent.agent.demonstration_thoughts import answer_thought, query_thoughts, refusal_thought
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+
+from sql_agent.agent.sql_mistakes import with_mistake
 from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
-from sql_agent.database.schema import Schema, fold
-from sql_agent.schemas import QueryAnswer, Question
+from sql_agent.database.guard import parse
+from sql_agent.database.schema import fold
+from sql_agent.errors import QueryError
+from sql_agent.schemas import Lang, QueryAnswer, Question
 from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
 _MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
+_MOST_COLUMNS = 3  # a thought names no columns if the statement reads more
 
-_QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
-_WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
-_FROM = re.compile(rf"{_QUOTED}|\b(?:from|join)\s+(?P<table>[A-Za-z_]\w*)", re.IGNORECASE)
-_TESTED = re.compile(rf"{_QUOTED}|\b(?P<column>[A-Za-z_]\w*)(?=\s*(?:=|LIKE)\s*')", re.IGNORECASE)
-_OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-z_]\w*)")
+_Column = tuple[str, str]  # table and column
+
+
+@dataclass(frozen=True)
+class _Sentences:
+    """Parts of thoughts in one language. `label` is the format of a label in `about`; `joint` joins labels."""
+
+    look_up: str
+    about: str
+    label: str
+    joint: str
+    otherwise: str
+    again: str
+    query_again: str
+    answer: str
+    refuse: str
+
+
+_SENTENCES: Mapping[Lang, _Sentences] = {
+    "en": _Sentences(
+        look_up="I look this up in the database.",
+        about="The question is about {labels}, so I read {columns}{otherwise}.",
+        label="{}",
+        joint=" and ",
+        otherwise=", else {columns}",
+        again="That does not settle it. ",
+        query_again="I query again.",
+        answer="Now I can answer.",
+        refuse="The database does not have this.",
+    ),
+    "zh": _Sentences(
+        look_up="先查数据库。",
+        about="问的是{labels}，查 {columns}{otherwise}。",
+        label="“{}”",
+        joint="和",
+        otherwise="，查不到再查 {columns}",
+        again="还没有查清。",
+        query_again="再查一次。",
+        answer="可以回答了。",
+        refuse="数据库里没有这个。",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -78,14 +120,14 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
     ]
     max_calls = most_calls(settings)
     if number % _MISTAKE_EVERY == 1:
-        count, which = divmod(number // _MISTAKE_EVERY, len(_DETOURS))
-        longer = _DETOURS[which](queries, database, max_calls, count)
+        count, which = divmod(number // _MISTAKE_EVERY, len(_MISTAKES))
+        longer = _MISTAKES[which](queries, database, max_calls, count)
         queries = longer if len(longer) <= max_calls else queries
     answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
     system = task.instructions(question.lang, database, settings)
     thoughts = query_thoughts([query.sql for query in queries], question.lang, task, database)
     calls = [replace(call, thought=thought) for call, thought in zip(_calls(queries, max_calls), thoughts, strict=True)]
-    last = DemonstratedTurn(answer, thought=answer_thought(question.lang))
+    last = DemonstratedTurn(answer, thought=_answer_thought(question.lang))
     return Demonstration(system, task.question_text(question, database), True, (*calls, last))
 
 
@@ -106,7 +148,7 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 
 def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
     """Return `queries`, preceded by a copy of the first statement that a mistake makes fail."""
-    failing = _failing(queries[0].sql, database, number)
+    failing = with_mistake(queries[0].sql, database, number)
     return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
 
 
@@ -120,7 +162,7 @@ def _repeated_to_the_end(queries: Sequence[_Query], _database: Database, max_cal
 
 
 # Typical mistakes of models: a failing statement, and a statement repeated once or until no turn is left.
-_DETOURS = (_after_error, _repeated, _repeated_to_the_end)
+_MISTAKES = (_after_error, _repeated, _repeated_to_the_end)
 
 
 def _check_rewrite(
@@ -137,13 +179,13 @@ def _check_rewrite(
     if number % 2 == 0 and not task.answer_is_sql:
         result = answer_json(database.query(gold))
         opening = prompt(ANSWER, lang, question=asked, sql=gold, result=result)
-        last = DemonstratedTurn(question.full_answer, thought=answer_thought(lang))
+        last = DemonstratedTurn(question.full_answer, thought=_answer_thought(lang))
         return Demonstration(system, opening, False, (last,))
     searched = [(sql, database.query(sql)) for sql in question.statements[:-1]]
     if searched and not any(_finds_something(answer) for _, answer in searched):
         before = searched[-(settings.agent.max_turns - 1) :] if settings.agent.max_turns > 1 else ()
     elif number % _REWRITE_EVERY == 1 and settings.agent.max_turns > 1:
-        before = _failing(gold, database, number // _REWRITE_EVERY)
+        before = with_mistake(gold, database, number // _REWRITE_EVERY)
     reactions = [(sql, prompt(REWRITE, lang, result=answer_json(answer), feedback="")) for sql, answer in before]
     misses = [DemonstratedTurn(_fenced(sql), reaction, is_trained=False) for sql, reaction in reactions]
     thoughts = query_thoughts([*(sql for sql, _ in before), gold], lang, task, database)
@@ -154,7 +196,7 @@ def _check_rewrite(
 def _abstaining(_number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
     """Return a conversation in which the model refuses to answer, without a query."""
     lang, asked = question.lang, task.question_text(question, database)
-    reply = DemonstratedTurn(question.answer, thought=refusal_thought(lang))
+    reply = DemonstratedTurn(question.answer, thought=_refusal_thought(lang))
     if settings.agent.workflow == "react":
         return Demonstration(task.instructions(lang, database, settings), asked, True, (reply,))
     opening = prompt(WRITE, lang, question=asked, dialect=database.dialect.title)
@@ -162,15 +204,6 @@ def _abstaining(_number: int, question: Question, task: Task, database: Database
 
 
 _DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _check_rewrite}
-
-
-def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
-    """Return `sql` with a mistake, and the resulting error, as one pair; () if no mistake makes `sql` fail."""
-    for broken in _mistakes(sql, database.schema, number):
-        answer = database.query(broken)
-        if answer.error is not None:
-            return [(broken, answer)]
-    return ()
 
 
 def _finds_something(answer: QueryAnswer) -> bool:
@@ -182,84 +215,59 @@ def _fenced(sql: str) -> str:
     return f"```sql\n{sql}\n```"
 
 
-def _mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:
-    """Yield copies of `sql` with one mistake each; most copies fail in a database of `schema`.
+def _answer_thought(lang: Lang) -> str:
+    return _SENTENCES[lang].answer
 
-    `number` selects the first kind of mistake, and its position in the statement.
+
+def _refusal_thought(lang: Lang) -> str:
+    return _SENTENCES[lang].refuse
+
+
+def query_thoughts(statements: Sequence[str], lang: Lang, task: Task, database: Database) -> Iterator[str]:
+    """Yield the thought before each of `statements`, which are run one after the other.
+
+    A thought has the columns that the statement reads, with the task's labels of these columns, then the columns of the
+    later statements. Columns of row names are left out.
     """
-    first = number % len(_KINDS)
-    for make in (*_KINDS[first:], *_KINDS[:first]):
-        if (broken := make(sql, schema, number // len(_KINDS))) is not None:
-            yield broken
+    sentences = _SENTENCES[lang]
+    read = [_columns_read(sql, task, database) for sql in statements]
+    for place, columns in enumerate(read):
+        others = dict.fromkeys(column for later in read[place + 1 :] for column in later if column not in columns)
+        otherwise = sentences.otherwise.format(columns=_listed(list(others))) if others else ""
+        about = ""
+        if columns:
+            labels = sentences.joint.join(sentences.label.format(_label(column, lang, task)) for column in columns)
+            about = sentences.about.format(labels=labels, columns=_listed(columns), otherwise=otherwise)
+        if place == 0:
+            yield about or sentences.look_up
+        else:
+            yield sentences.again + (about or sentences.query_again)
 
 
-def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with one column renamed to a name that the schema lacks."""
-    chosen = _one_of([match for match in _WORD.finditer(sql) if fold(match[0]) in schema.column_names], number)
-    if chosen is None:
-        return None
-    invented = f"{chosen[0]}_value" if "_" not in chosen[0] else chosen[0].replace("_", "", 1)
-    return sql[: chosen.start()] + invented + sql[chosen.end() :]
+def _listed(columns: Sequence[_Column]) -> str:
+    return ", ".join(".".join(column) for column in columns)
 
 
-def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with one table replaced by another, which usually lacks the columns of the statement."""
-    chosen = _one_of(_with_table(_FROM, sql), number)
-    others = [table for table, _ in schema.tables if chosen and fold(table) != fold(chosen["table"])]
-    if chosen is None or not others:
-        return None
-    return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
+def _label(column: _Column, lang: Lang, task: Task) -> str:
+    table, name = column
+    return task.labels(lang).get(table, {}).get(name) or name.replace("_", " ")
 
 
-def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
-    """Return `sql` with the qualifier of one column replaced by another table of the statement."""
-    found = _with_table(_OF_TABLE, sql)
-    chosen = _one_of(found, number)
-    others = sorted({match["table"] for match in found} - {chosen["table"]}) if chosen else []
-    if chosen is None or not others:
-        return None
-    return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
-
-
-def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
-    """Return `sql` without the qualifier of one column, which may then be ambiguous."""
-    chosen = _one_of(_with_table(_OF_TABLE, sql), number)
-    return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
-
-
-def _tested_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column before `= 'text'` or `LIKE 'text'` replaced by a column that its tables lack.
-
-    The hint for the error then has the statement that searches the text in a column of the right table.
-    """
-    chosen = _one_of([match for match in _TESTED.finditer(sql) if match["column"]], number)
-    read = {fold(match["table"]) for match in _with_table(_FROM, sql)}
-    known = {fold(column) for table, columns in schema.tables if fold(table) in read for column in columns}
-    others = [column for _, columns in schema.tables for column in columns if fold(column) not in known]
-    if chosen is None or not others:
-        return None
-    return sql[: chosen.start()] + others[number % len(others)] + sql[chosen.end() :]
-
-
-def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
-    """Return `sql` with a closing brace at the end, a typical mistake of models trained on JSON tool calls."""
-    return f"{sql}}}"
-
-
-_KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
-    _wrong_table,
-    _invented_column,
-    _other_table,
-    _no_table,
-    _tested_elsewhere,
-    _stray_brace,
-)
-
-
-def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
-    """Return the matches of `pattern` with a table's name. The other matches are quoted strings."""
-    return [match for match in pattern.finditer(sql) if match["table"]]
-
-
-def _one_of(found: Sequence[re.Match[str]], number: int) -> re.Match[str] | None:
-    return found[number % len(found)] if found else None
+def _columns_read(sql: str, task: Task, database: Database) -> list[_Column]:
+    """Return the columns that `sql` reads, except row names and row keys; [] for more than three or unreadable SQL."""
+    schema = database.schema
+    try:
+        tree = parse(sql, database.dialect)
+    except (QueryError, ParseError, TokenError, RecursionError):
+        return []
+    tables = {fold(t.alias_or_name): spelled for t in tree.find_all(exp.Table) if (spelled := schema.spelled(t.name))}
+    found: dict[_Column, None] = {}
+    for column in tree.find_all(exp.Column):
+        for table in [tables.get(fold(column.table), "")] if column.table else tables.values():
+            names = {fold(name): name for name in schema.columns.get(table, ())}
+            naming = task.schema.names.get(table)
+            skipped = {schema.row_key(table), naming.column if naming else None}
+            if (name := names.get(fold(column.name))) and name not in skipped:
+                found[table, name] = None
+                break
+    return list(found) if len(found) <= _MOST_COLUMNS else []

@@ -105,7 +105,6 @@ def _with_hint(answer: QueryAnswer, hint: str) -> QueryAnswer:
 
 
 def answer_json(answer: QueryAnswer) -> str:
-    """Return the compact JSON of `answer` for the model."""
     shown: dict[str, Any] = {"status": answer.status}
     if answer.error is not None:
         shown["error"] = answer.error.model_dump()
@@ -122,7 +121,6 @@ def answer_json(answer: QueryAnswer) -> str:
 
 
 def parameters(dialect: str) -> dict[str, Any]:
-    """Return the JSON schema of the tool's arguments."""
     return {
         "type": "object",
         "properties": {"sql": {"type": "string", "description": f"One SELECT statement in {dialect}'s dialect."}},

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sql_agent.chat.sources import AnswerSource, sources_of
+from sql_agent.chat.citations import Citation, find_citations
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
@@ -91,7 +91,7 @@ class Answered(NamedTuple):
     answer: str
     outcome: Outcome
     calls: tuple[QueryCall, ...]
-    sources: tuple[AnswerSource, ...]
+    sources: tuple[Citation, ...]
     seconds: float
     unreadable: str = ""
     thoughts: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
     calls = tuple(call for _, call in sorted(observer.calls.items()))
     unreadable = record.answer if record.outcome is Outcome.MALFORMED_CALL else ""
     answer = "" if unreadable else record.answer
-    sources = sources_of(answer, question.question, calls)
+    sources = find_citations(answer, question.question, calls)
     thoughts = tuple(reply.reasoning for reply in record.replies if reply.reasoning)
     return Answered(question, answer, record.outcome, calls, sources, record.seconds, unreadable, thoughts)
 

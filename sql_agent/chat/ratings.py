@@ -11,8 +11,8 @@ from typing import Literal
 from filelock import FileLock
 from pydantic import ValidationError
 
+from sql_agent.chat.citations import find_citations
 from sql_agent.chat.conversation import Answered
-from sql_agent.chat.sources import sources_of
 from sql_agent.errors import DataError
 from sql_agent.questions.question_files import write_jsonl
 from sql_agent.schemas import Lang, Question, Record
@@ -118,7 +118,7 @@ def _question_rows(ratings: Sequence[Rating]) -> Iterator[tuple[Question, dict[s
 
 def _statements(reference: str, answered: Answered) -> str | None:
     """Return the queries whose rows contain the whole reference; None if a part of the reference is in no row."""
-    sources = sources_of(reference, answered.question.question, answered.calls)
+    sources = find_citations(reference, answered.question.question, answered.calls)
     rest = reference.casefold()
     for source in sorted(sources, key=lambda source: -len(source.text)):
         rest = rest.replace(source.text.casefold(), "")

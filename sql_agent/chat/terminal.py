@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from sql_agent.chat.citations import Citation
 from sql_agent.chat.conversation import (
     MOST_ASKED,
     Answered,
@@ -23,7 +24,6 @@ from sql_agent.chat.conversation import (
     with_call,
 )
 from sql_agent.chat.ratings import Mark, RatingsFolder
-from sql_agent.chat.sources import AnswerSource
 from sql_agent.errors import ConfigError, SqlAgentError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_field, show_query, show_result
@@ -205,7 +205,7 @@ class Terminal:
         self._ui.say(f"Stored in {self._kept.path}")
 
 
-def _sources_text(sources: Sequence[AnswerSource]) -> str:
+def _sources_text(sources: Sequence[Citation]) -> str:
     """Return the texts of an answer and the cells that contain them, such as "tablet (query 1, row 1, form)"."""
     if not sources:
         return "no row contains a text of the answer"

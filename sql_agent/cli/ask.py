@@ -18,7 +18,7 @@ from sql_agent.config.settings import Settings, read_sources, sources_shown
 from sql_agent.errors import TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_columns import ColumnMapping, language
-from sql_agent.reward import FULL_REWARD
+from sql_agent.reward.rule_reward import FULL_REWARD
 from sql_agent.runs.checkpoints import last_checkpoint
 from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_rollout

@@ -19,7 +19,7 @@ from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import DatabasePool, Source
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_check import CheckedQuestion, Form, check_questions, count_quotes, problem_of
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang, Question
 from sql_agent.system.messages import first_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sql_agent.cli.command import new_parser
-from sql_agent.config.sections import AgentSettings
+from sql_agent.config.settings_schema import AgentSettings
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.evaluation.tables import markdown_table
 from sql_agent.runs.charts import result_table, stages

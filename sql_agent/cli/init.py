@@ -17,7 +17,7 @@ from sql_agent.reward.factory import teacher_client
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang
 from sql_agent.tasks.described.description import Description, as_toml, read_description
-from sql_agent.tasks.described.guess import guess_description
+from sql_agent.tasks.described.guess_description import guess_description
 from sql_agent.tasks.described.proposal import LEAST_TOKENS, Proposed, parts_of, propose, with_proposals
 from sql_agent.tasks.described.table_rows import DatabaseRows, read_database
 

@@ -22,7 +22,7 @@ from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_check import CheckedQuestion, check_questions, problem_of
 from sql_agent.reward import Judge
 from sql_agent.reward.factory import judge_from_settings, judge_name
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.runs.resume import settings_to_resume
 from sql_agent.schemas import Question

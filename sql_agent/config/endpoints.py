@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from sql_agent.config.sections import ENV_FILES
 from sql_agent.config.settings import is_trusted, read_dotenv
+from sql_agent.config.settings_schema import ENV_FILES
 from sql_agent.errors import ConfigError
 
 

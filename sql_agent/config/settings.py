@@ -19,8 +19,8 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from sql_agent.config.sections import CHECKOUT, ENV_FILES, PROJECT, Section
-from sql_agent.config.sections import Settings as Settings  # noqa: PLC0414  exported together with load_settings
+from sql_agent.config.settings_schema import CHECKOUT, ENV_FILES, PROJECT, Section
+from sql_agent.config.settings_schema import Settings as Settings  # noqa: PLC0414  exported together with load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.files import read_toml
 from sql_agent.system.messages import reason

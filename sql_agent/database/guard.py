@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError, TokenError
 from sql_agent.database.answers import Row
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.schema import Schema
-from sql_agent.database.scope import check_tables, shows_tables
+from sql_agent.database.table_access import check_tables, shows_tables
 from sql_agent.errors import QueryError
 
 MAX_SQL_CHARS = 8_000

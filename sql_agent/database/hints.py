@@ -26,9 +26,9 @@ from sql_agent.database.conditions import (
 )
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import check
+from sql_agent.database.hint_statements import Place, Variants
 from sql_agent.database.name_index import Name, NameIndex, comparable, rest_pattern
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted
-from sql_agent.database.statement_variants import Place, Variants
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 

@@ -26,7 +26,7 @@ from sql_agent.database.database import Database
 from sql_agent.database.schema import Naming, fold, quoted
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.items import Reader
-from sql_agent.reward.judges.reference import searched_texts, searches, written_texts, written_values
+from sql_agent.reward.judges.reference_parser import searched_texts, searches, written_texts, written_values
 from sql_agent.schemas import Cell, Evidence, QueryCall, Question
 
 _MOST_OTHERS = 20  # values of the evidence's columns in other rows that all queries may show together

@@ -14,12 +14,11 @@ from rich.console import Console
 from sql_agent.config.settings import load_settings
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import ConfigError
-from sql_agent.evaluation.doubts import Doubts
 from sql_agent.evaluation.folder import About, EvaluationFolder, Key
 from sql_agent.evaluation.measures import Price, SetResult, measure_set, without_samples
 from sql_agent.evaluation.statistics import Comparison, check_comparable, compare
 from sql_agent.evaluation.tables import comparison_table, figure_tables, markdown, print_flips
-from sql_agent.evaluation.voting import Vote, best_threshold, decide, vote
+from sql_agent.evaluation.voting import Doubts, Vote, best_threshold, decide, vote
 from sql_agent.reward.execution_match import statement_in
 from sql_agent.runs.console import TextTable, print_table
 from sql_agent.runs.pages import RolloutPack, render_report

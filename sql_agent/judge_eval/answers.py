@@ -13,8 +13,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from sql_agent.errors import DataError
-from sql_agent.judge_eval.falsifying import FALSE
-from sql_agent.judge_eval.transformations import HARMLESS, Subject, parts_of
+from sql_agent.judge_eval.adversarial_answers import FALSE
+from sql_agent.judge_eval.equivalent_answers import HARMLESS, Subject, parts_of
 from sql_agent.reward import JudgeCase
 from sql_agent.schemas import Evidence, Lang, QueryCall, Question, Record
 from sql_agent.system.messages import first_problem

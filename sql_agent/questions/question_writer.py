@@ -20,7 +20,7 @@ from sql_agent.errors import JudgeError
 from sql_agent.questions.rewrite_checks import Half, NamesIn, Problem, UsedTexts, cheap_problem, kept_texts
 from sql_agent.questions.teacher import Entry, digest_of, prompt_file
 from sql_agent.reward.judges.client import Form, JudgeClient
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.reward.judges.prompt_parts import json_string, render
 from sql_agent.schemas import Lang, QueryCall, Question, Record, Usage, facts_of

@@ -12,7 +12,7 @@ from sql_agent.database.guard import parse
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.questions.question_columns import language
 from sql_agent.reward.judges.items import Reader, normalise, split
-from sql_agent.reward.judges.reference import reference_facts
+from sql_agent.reward.judges.reference_parser import reference_facts
 from sql_agent.schemas import Lang, Question
 
 Half = Literal["train", "test"]  # wordings for the splits train and val, or for the split test

@@ -9,9 +9,6 @@ from pydantic import Field
 
 from sql_agent.schemas import Evidence, QueryCall, Question, Record, RewardParts, Usage
 
-RULE_REWARD = 0.1
-FULL_REWARD = RULE_REWARD + 1.0  # of a right answer after a query that returned rows
-
 
 class JudgeCase(Record):
     """The input of a judge: the question with its reference, the agent's final answer, and its queries in order.
@@ -69,19 +66,6 @@ class GroupJudge(Judge, Protocol):
 
         Raises JudgeError if the cases cannot be compared.
         """
-
-
-def returned_rows(call: QueryCall) -> bool:
-    """Return whether `call` succeeded and returned at least one row of a table of the schema."""
-    return call.answer.status == "ok" and call.answer.count > 0 and call.answer.from_tables
-
-
-def rule_reward(calls: Sequence[QueryCall]) -> float:
-    """Return `RULE_REWARD` if at least one of `calls` returned rows of the database, else 0.0.
-
-    `SELECT 1` returns a row, but a row of no table, and earns 0.0.
-    """
-    return RULE_REWARD if any(returned_rows(call) for call in calls) else 0.0
 
 
 async def score(

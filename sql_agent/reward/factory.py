@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import JudgeSettings
 from sql_agent.config.settings import Settings
+from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.errors import ConfigError
 from sql_agent.reward import Judge
 from sql_agent.reward.judges.endpoint import CallLimits
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Words
-from sql_agent.reward.judges.wrappers import CachedJudge, PanelJudge, PrefilteredJudge
+from sql_agent.reward.judges.panel_cache_prefilter import CachedJudge, PanelJudge, PrefilteredJudge
 from sql_agent.schemas import Lang
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Factory:
 
     def judge(self, name: str) -> Judge:
         if name == "ranking":
-            from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415
+            from sql_agent.reward.judges.ranking_judge import RankingJudge  # noqa: PLC0415
 
             return RankingJudge(self.client(self.teacher.model), FactsJudge(self.words))
         labels = name.split("+")
@@ -112,14 +112,14 @@ class _Factory:
         if label == "facts":
             return FactsJudge(self.words)
         if kind == "llm":
-            from sql_agent.reward.judges.llm import REFUSALS, LlmJudge, load_rubric, shipped_rubric  # noqa: PLC0415
+            from sql_agent.reward.judges.llm_judge import REFUSALS, LlmJudge, load_rubric, shipped_rubric  # noqa: PLC0415
 
             client, rubric = self.client(model or self.teacher.model), load_rubric(self.settings.rubric)
             refusals = [sentence for words in self.words.values() for sentence in words.refusals]
             judge: Judge = LlmJudge(client, rubric, shipped_rubric("refusal"), refusals=refusals or REFUSALS)
             return CachedJudge(judge, self.settings.cache_dir)
         if label == "reward-model":
-            from sql_agent.reward.judges.reward_model import RewardModelJudge  # noqa: PLC0415
+            from sql_agent.reward.judges.reward_model_judge import RewardModelJudge  # noqa: PLC0415
 
             if not self.teacher.reward_model_url:
                 raise ConfigError("the judge reward-model has no address", hint="set REWARD_MODEL_URL")

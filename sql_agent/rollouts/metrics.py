@@ -6,8 +6,8 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from sql_agent.reward import returned_rows
 from sql_agent.reward.judges.items import Reader, Words
+from sql_agent.reward.rule_reward import returned_rows
 from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, RolloutRecord, Usage
 from sql_agent.tasks.task import Task

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from sql_agent.reward import FULL_REWARD
+from sql_agent.reward.rule_reward import FULL_REWARD
 from sql_agent.runs.console import Ui, wrap
 from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
 from sql_agent.system.messages import printable

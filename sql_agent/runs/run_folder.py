@@ -31,8 +31,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from sql_agent.config.sections import AgentSettings
 from sql_agent.config.settings import Settings, Source, flatten, merge, read_sources
+from sql_agent.config.settings_schema import AgentSettings
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.schemas import Question, Record
 from sql_agent.system.files import GrowingFile, json_object, read_object, write_text

@@ -27,9 +27,10 @@ from sql_agent.database.mcp_client import McpDatabase, ToolServer
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions
-from sql_agent.reward import GroupJudge, Judge, rule_reward
+from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.judges.items import Reader, Words
+from sql_agent.reward.rule_reward import rule_reward
 from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
 
 BUILT_IN = {
@@ -117,7 +118,6 @@ class Task:
         return Reader(self.words[lang]).is_refusal(answer)
 
     def describe_tool(self, database: Database) -> str:
-        """Return the description of the tool that queries `database`."""
         return self.tool_description.replace("{dialect}", database.dialect.title)
 
     def database_source(self, settings: Settings) -> Source:

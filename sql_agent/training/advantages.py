@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
-from sql_agent.reward import FULL_REWARD
+from sql_agent.reward.rule_reward import FULL_REWARD
 from sql_agent.rollouts.metrics import rewards_by_group
 from sql_agent.rollouts.trajectory import FinishedRollout
 

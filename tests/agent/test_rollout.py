@@ -20,7 +20,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.database import open_database
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.schemas import Drop, DropCause, Question, RolloutRecord
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA

@@ -14,7 +14,7 @@ import pytest
 from sql_agent.cli.command import run_command
 from sql_agent.cli.train import parse_arguments
 from sql_agent.cli.train_plan import plan_settings
-from sql_agent.reward.judges.llm import shipped_rubric
+from sql_agent.reward.judges.llm_judge import shipped_rubric
 from tests.support.judge_server import serving
 from tests.support.processes import finish, lines, start, stop, wait_for
 from tests.support.tiny_training import tiny_training

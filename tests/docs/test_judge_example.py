@@ -8,7 +8,7 @@ import re
 import pytest
 
 from sql_agent.reward import JudgeCase
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.schemas import Evidence, QueryAnswer, QueryCall, Question
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.processes import ROOT

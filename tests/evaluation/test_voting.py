@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from sql_agent.config.settings import load_settings
-from sql_agent.evaluation.doubts import Doubts
 from sql_agent.evaluation.measures import measure_set
-from sql_agent.evaluation.voting import best_threshold, decide, vote
+from sql_agent.evaluation.voting import Doubts, best_threshold, decide, vote
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Cell, Lang, Outcome, QueryAnswer, QueryCall, Question, RewardParts, RolloutRecord
 from sql_agent.tasks.ehrsql.ehrsql_task import TASK as EHRSQL

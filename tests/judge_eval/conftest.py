@@ -14,9 +14,9 @@ from sql_agent.judge_eval.answers import Example, generate, shipped
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, grade
 from sql_agent.questions.question_check import read_example
 from sql_agent.questions.question_files import load_questions
-from sql_agent.reward import rule_reward
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Reader
+from sql_agent.reward.rule_reward import rule_reward
 from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.examples import REFUSAL

@@ -8,7 +8,7 @@ from importlib.resources import files
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.acceptance import is_correct
 from sql_agent.reward.judges.items import Reader
-from sql_agent.reward.judges.reference import Cells
+from sql_agent.reward.judges.reference_parser import Cells
 from sql_agent.schemas import QueryCall, Question
 from sql_agent.tasks.medical.medical_task import TASK
 

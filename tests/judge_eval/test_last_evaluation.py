@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import JudgeSettings
+from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.judge_eval.evaluation import Evaluation, last_evaluation, new_folder, write
 from sql_agent.reward import Judge
 from sql_agent.reward.factory import make_judge
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.judge_evaluation import given_by, grading, measured
 from tests.support.paracetamol import Fixed

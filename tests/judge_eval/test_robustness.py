@@ -7,10 +7,10 @@ from statistics import fmean
 
 import pytest
 
+from sql_agent.judge_eval.adversarial_answers import FALSE
 from sql_agent.judge_eval.answers import POLICIES, Example, generate, sample_evenly
+from sql_agent.judge_eval.equivalent_answers import HARMLESS
 from sql_agent.judge_eval.evaluation import Grading
-from sql_agent.judge_eval.falsifying import FALSE
-from sql_agent.judge_eval.transformations import HARMLESS
 from tests.support.examples import REFUSAL, example, unanswerable
 
 Graded = list[tuple[Grading, float]]

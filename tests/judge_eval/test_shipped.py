@@ -8,7 +8,7 @@ import pytest
 
 from sql_agent.judge_eval.answers import LabelledCase, shipped
 from sql_agent.judge_eval.evaluation import ATTACK_LIMIT
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.tasks.medical.medical_task import TASK
 
 

@@ -15,7 +15,7 @@ from sql_agent.database.provenance import evidence_read
 from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import JudgeCase
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.schemas import QueryCall, Question
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.processes import finish, lines, start

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import JudgeSettings
+from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.errors import ConfigError
 from sql_agent.reward.factory import make_judge
 

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from sql_agent.system.servers import bearer
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
-from sql_agent.training.verl.bridge import run_token, wait_for_sft_result
+from sql_agent.training.verl.interprocess import run_token, wait_for_sft_result
 
 # What Ray, verl and vLLM print of an engine that fails while verl sends it the weights.
 ENGINE_FAILED = """\

@@ -12,7 +12,7 @@ from sql_agent.errors import JudgeError
 from sql_agent.judge_eval.answers import shipped
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, measure
 from sql_agent.reward import Judge, JudgeCase, Verdict
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.paracetamol import Fixed
 

@@ -10,10 +10,10 @@ import pytest
 from pydantic import SecretStr
 
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import JudgeSettings
+from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.factory import make_judge
-from sql_agent.reward.judges.llm import Rubric, shipped_rubric
+from sql_agent.reward.judges.llm_judge import Rubric, shipped_rubric
 from sql_agent.schemas import QueryAnswer, QueryCall, Question
 from tests.support.judge_server import KEY, Server
 

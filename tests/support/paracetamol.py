@@ -6,7 +6,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import JudgeSettings
+from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.factory import make_judge

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sql_agent.reward import FULL_REWARD, RULE_REWARD
+from sql_agent.reward.rule_reward import FULL_REWARD, RULE_REWARD
 from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, RewardParts
 from sql_agent.training.advantages import extreme_advantages, group_advantages

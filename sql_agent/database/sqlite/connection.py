@@ -20,9 +20,9 @@ from sql_agent.database.deadline import Deadline, OutOfTime
 from sql_agent.database.failures import from_sqlite, unknown_quoted
 from sql_agent.database.guard import Result, check, check_start, clean, parse
 from sql_agent.database.schema import RequiredSchema, Schema, fold
-from sql_agent.database.scope import RefusedByDesignError, check_tables, shows_tables
 from sql_agent.database.sqlite.dialect import FUNCTIONS, IMPLICIT_FUNCTIONS, SQLITE, SqliteDialect, read_double_quotes
 from sql_agent.database.sqlite.opening import read_only_connection, read_schema
+from sql_agent.database.table_access import RefusedByDesignError, check_tables, shows_tables
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryLimits
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.items import Reader, normalise
-from sql_agent.reward.judges.reference import Cells, Fact, has_looked, reference_facts
+from sql_agent.reward.judges.reference_parser import Cells, Fact, has_looked, reference_facts
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _LIST_NUMBER = re.compile(r"(?<![\d.])\d{1,2}[.)、](?=\s|[㐀-鿿])")

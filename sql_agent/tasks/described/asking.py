@@ -15,13 +15,13 @@ from sql_agent.database import Database, Naming
 from sql_agent.database.provenance import judge_case, row_names
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words, is_prose
 from sql_agent.schemas import Cell, QueryAnswer, QueryCall, Question
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.conditions import Condition
-from sql_agent.tasks.described.detours import Detours, Route, finds_nothing
 from sql_agent.tasks.described.drafts import Draft
+from sql_agent.tasks.described.failed_searches import FailedSearches, Route, finds_nothing
 from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.statement import Comparison, Statement
 from sql_agent.tasks.described.words import filled, half
@@ -61,7 +61,7 @@ class Asker:
         self._chosen, self._plain = chosen, plain
         self._names = None if plain else OtherNames(catalog, namings)
         self._query = lru_cache(maxsize=64)(database.query)  # a first statement runs when chosen and when checked
-        self._detours = Detours(catalog, self._query, chosen)
+        self._searches = FailedSearches(catalog, self._query, chosen)
         self._texts: set[str] = set()
         self.refused: Counter[str] = Counter()
 
@@ -76,12 +76,12 @@ class Asker:
         if text in self._texts or _STUTTER.search(text) or self._names_a_row(draft):
             return None
         if not said and not self._plain:
-            route = self._detours.around(draft, text)
+            route = self._searches.around(draft, text)
             if route is None and self._chosen.random() < _BOTH_SHARE:
-                draft = self._detours.two_columns(draft)
-        route = route or self._detours.direct(draft)
+                draft = self._searches.two_columns(draft)
+        route = route or self._searches.direct(draft)
         if draft.task_type == "unanswerable" and draft.subject is not None and not self._plain:
-            route = self._detours.looking_again(route)
+            route = self._searches.looking_again(route)
             if route is None:
                 return None
         question = self._checked(draft, route, text, number)
@@ -160,7 +160,7 @@ class Asker:
         first = replace(draft.statement, where=where).sql(self._catalog.database)
         if self._chosen.random() < _KNOWN_SHARE or not finds_nothing(self._query(first)):
             return said, None
-        direct = self._detours.direct(draft)
+        direct = self._searches.direct(draft)
         return said, replace(direct, statements=(first, *direct.statements))
 
     def _named_otherwise(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
@@ -171,9 +171,9 @@ class Asker:
             return {}, None
         part = replace(first, where=(Comparison(row.name_column, "LIKE", name),))
         if self._chosen.random() < _PART_SHARE and self._catalog.matching(row.table, *part.where) == [row]:
-            return {"name": name}, self._detours.direct(replace(draft, statements=(part, *draft.statements[1:])))
+            return {"name": name}, self._searches.direct(replace(draft, statements=(part, *draft.statements[1:])))
         wrong = replace(first, where=(Comparison(row.name_column, "=", name),))
-        route = self._detours.after(draft, wrong, row.name)
+        route = self._searches.after(draft, wrong, row.name)
         return ({"name": name}, route) if route is not None else ({}, None)
 
     def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:

@@ -17,7 +17,7 @@ from sql_agent.reward.judges.items import split
 from sql_agent.schemas import Cell, Evidence
 from sql_agent.tasks.described.conditions import LONGEST, Condition, equal, is_true, periods, ranges, searching, true
 from sql_agent.tasks.described.description import Column, Description, Link, Part, Table, column_of
-from sql_agent.tasks.described.guess import DATE
+from sql_agent.tasks.described.guess_description import DATE
 from sql_agent.tasks.described.statement import Comparison
 from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.described.words import is_verb, wordings

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from sql_agent.schemas import Cell, Lang
-from sql_agent.tasks.described.guess import DATE
+from sql_agent.tasks.described.guess_description import DATE
 from sql_agent.tasks.described.statement import Comparison, Operator
 
 LONGEST = 80  # characters of a value that a question or an answer repeats

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import get_args
 
-from sql_agent.config.sections import VAR
 from sql_agent.config.settings import Settings
+from sql_agent.config.settings_schema import VAR
 from sql_agent.database import Database, Source
 from sql_agent.errors import DataError
 from sql_agent.questions.question_files import load_questions

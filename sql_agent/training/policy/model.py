@@ -20,7 +20,7 @@ from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from sql_agent.config.sections import AgentSettings
+from sql_agent.config.settings_schema import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.system.resources import is_memory_error
 from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, TOOL_TEMPLATE, load_tokenizer, stop_ids

@@ -19,8 +19,8 @@ import torch
 from sql_agent.agent.demonstrations import DemonstratedTurn, Demonstration, demonstrate
 from sql_agent.agent.tools import tool_schema
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import SftSettings
 from sql_agent.config.settings import Settings
+from sql_agent.config.settings_schema import SftSettings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError, ModelError
 from sql_agent.questions.derived_evidence import with_extractive_answers

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import AutoTokenizer, GenerationConfig
 
-from sql_agent.config.sections import AgentSettings
+from sql_agent.config.settings_schema import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.tool_format import FORMATS

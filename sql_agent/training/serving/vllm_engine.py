@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from sql_agent.config.sections import AgentSettings
+from sql_agent.config.settings_schema import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, load_encoder

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
-from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS
+from sql_agent.training.verl.interprocess import TEMPLATE_SETTINGS
 from sql_agent.training.verl.memory import MemoryPlan, plan_memory, refuse, rollout_length
 
 _HERE = "sql_agent.training.verl"

@@ -15,7 +15,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.resources import gpu_memory
 from sql_agent.training.policy.model_config import Shape, config_of, context_of
-from sql_agent.training.verl.bridge import typed
+from sql_agent.training.verl.interprocess import typed
 
 GB = 1e9
 _USABLE = 0.95  # share of the free memory; the rest is lost between the allocator's blocks

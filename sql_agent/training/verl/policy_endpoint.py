@@ -10,11 +10,11 @@ from typing import Any
 
 import ray
 
-from sql_agent.config.sections import AgentSettings
+from sql_agent.config.settings_schema import AgentSettings
 from sql_agent.system.servers import bind
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 from sql_agent.training.serving.tokenizer import load_encoder
-from sql_agent.training.verl.bridge import run_token
+from sql_agent.training.verl.interprocess import run_token
 
 _CLIENTS = "verl.workers.rollout.llm_server"  # the module that defines the client passed to `serve`
 

@@ -27,8 +27,8 @@ from sql_agent.system.process import die_with_parent
 from sql_agent.system.resources import how_killed, memory_kills
 from sql_agent.system.servers import bind, http_url, new_token, served, uvicorn_server
 from sql_agent.training.algorithm import TrainingAlgorithm
-from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, typed, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
+from sql_agent.training.verl.interprocess import SFT_RESULT, token_environment, typed, write_dataset
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, ran_out_in_update, step_metrics
 from sql_agent.training.verl.memory import card_of, smaller_micro_batches
 from sql_agent.training.verl.rollout_server import RolloutApp

@@ -18,8 +18,8 @@ from sql_agent.errors import SqlAgentError
 from sql_agent.runs.run_folder import SFT
 from sql_agent.tasks.task import load_task
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
-from sql_agent.training.verl.bridge import write_sft_result
 from sql_agent.training.verl.config import trains_on_npu
+from sql_agent.training.verl.interprocess import write_sft_result
 from sql_agent.training.verl.memory import plan_memory
 
 

@@ -21,7 +21,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
-from sql_agent.training.verl.bridge import run_token, token_environment, wait_for_sft_result
+from sql_agent.training.verl.interprocess import run_token, token_environment, wait_for_sft_result
 from sql_agent.training.verl.policy_endpoint import endpoint_actors
 from sql_agent.training.verl.trainer import TaskRunner
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import JudgeSettings
+from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.errors import ConfigError
 from sql_agent.judge_eval.answers import shipped
 from sql_agent.reward import JudgeCase
@@ -21,7 +21,7 @@ from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.endpoint import CallLimits
 from sql_agent.reward.judges.items import Words
-from sql_agent.reward.judges.llm import REFUSALS, LlmJudge, shipped_rubric
+from sql_agent.reward.judges.llm_judge import REFUSALS, LlmJudge, shipped_rubric
 from sql_agent.reward.judges.prompt_parts import plain_text
 from sql_agent.schemas import Question
 from tests.support.judge_server import Server

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sql_agent.errors import JudgeError
-from sql_agent.reward.judges.wrappers import PanelJudge
+from sql_agent.reward.judges.panel_cache_prefilter import PanelJudge
 from tests.support.judge_server import Server
 from tests.support.paracetamol import Fixed, case, judge
 

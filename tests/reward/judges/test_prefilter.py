@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sql_agent.reward import JudgeCase
-from sql_agent.reward.judges.wrappers import prefilter
+from sql_agent.reward.judges.panel_cache_prefilter import prefilter
 from sql_agent.schemas import QueryCall, Question
 from tests.support.judge_server import Server
 from tests.support.paracetamol import CALL, FAILED, QUESTION, ROWS, case, judge

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sql_agent.reward.judges.client import parse_reply
-from sql_agent.reward.judges.llm import Rubric, shipped_rubric
-from sql_agent.reward.judges.ranking import Ranking
+from sql_agent.reward.judges.llm_judge import Rubric, shipped_rubric
+from sql_agent.reward.judges.ranking_judge import Ranking
 from tests.support.llm_judge import grades
 
 RUBRIC = shipped_rubric("default")

@@ -12,7 +12,7 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import Description, as_toml, read_description
 from sql_agent.tasks.described.generate import make_question_files
-from sql_agent.tasks.described.guess import guess_description
+from sql_agent.tasks.described.guess_description import guess_description
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.task import Task
 from tests.tasks.described.databases import make_hospital, make_library, make_shop

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.__main__ import main
-from sql_agent.agent.demonstration_thoughts import query_thoughts
+from sql_agent.agent.demonstrations import query_thoughts
 from sql_agent.config.settings import Source, load_settings, merge
 from sql_agent.database import open_database
 from sql_agent.database.provenance import evidence_read

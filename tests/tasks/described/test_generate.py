@@ -9,14 +9,14 @@ from pathlib import Path
 
 from sql_agent.config.settings import load_settings
 from sql_agent.questions.question_check import check_questions, count_quotes, problem_of, read_example
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Question
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import read_description
 from sql_agent.tasks.described.generate import make_question_files
-from sql_agent.tasks.described.guess import guess_description
+from sql_agent.tasks.described.guess_description import guess_description
 from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
 from sql_agent.tasks.described.table_rows import read_database
 from tests.tasks.described.conftest import Described

@@ -9,7 +9,7 @@ from sql_agent.questions.question_files import load_questions
 from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import as_toml
 from sql_agent.tasks.described.generate import make_question_files
-from sql_agent.tasks.described.guess import guess_description
+from sql_agent.tasks.described.guess_description import guess_description
 from sql_agent.tasks.described.table_rows import read_database
 from tests.support.mariadb import empty_database, execute
 

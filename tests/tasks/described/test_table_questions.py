@@ -14,7 +14,7 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import as_toml, read_description
 from sql_agent.tasks.described.generate import make_question_files
-from sql_agent.tasks.described.guess import guess_description
+from sql_agent.tasks.described.guess_description import guess_description
 from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
 from sql_agent.tasks.described.table_rows import read_database
 from tests.tasks.described.conftest import Described

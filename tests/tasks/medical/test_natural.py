@@ -12,7 +12,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError
 from sql_agent.questions.question_check import check_questions, count_quotes
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.schemas import Lang
 from sql_agent.tasks.medical import medical_task
 from sql_agent.tasks.medical.medical_task import TASK

@@ -9,7 +9,7 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.questions.question_check import check_questions, count_quotes, problem_of
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.schemas import Lang
 from sql_agent.tasks.described.words import half
 from sql_agent.tasks.medical.medical_task import TASK, description, make_question_files

@@ -19,7 +19,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.database import Database, open_database, parse_source
 from sql_agent.database.provenance import judge_case
 from sql_agent.reward import score
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Lang, QueryCall, Question
 from sql_agent.tasks.medical.medical_task import TASK, WORDS, make_question_files

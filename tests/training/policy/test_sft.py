@@ -12,8 +12,8 @@ from filelock import FileLock
 
 from sql_agent.agent.demonstrations import demonstrate
 from sql_agent.agent.tools import tool_schema
-from sql_agent.config.sections import SftSettings
 from sql_agent.config.settings import load_settings
+from sql_agent.config.settings_schema import SftSettings
 from sql_agent.database import Database, open_database
 from sql_agent.errors import DataError, TrainingError
 from sql_agent.questions.question_files import load_questions

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sql_agent.config.sections import AgentSettings
+from sql_agent.config.settings_schema import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.rollouts.trajectory import Turn, merge_turns
 from sql_agent.training.serving.chat import ChatEncoder

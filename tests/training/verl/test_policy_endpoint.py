@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sql_agent.system.servers import bearer
-from sql_agent.training.verl.bridge import RUN_VARIABLE
+from sql_agent.training.verl.interprocess import RUN_VARIABLE
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("verl.workers.rollout.llm_server")

@@ -13,7 +13,7 @@ _SHORTEST = 2  # characters of a text; a single letter occurs in most cells
 _LATIN = r"[^\W_㐀-鿿]"  # a letter or digit of a script with spaces between words
 
 
-class AnswerSource(Record):
+class Citation(Record):
     """A text of the answer, and a cell that contains the text. `query` and `row` are numbered from 1."""
 
     text: str
@@ -22,21 +22,21 @@ class AnswerSource(Record):
     column: str
 
 
-def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[AnswerSource, ...]:
+def find_citations(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[Citation, ...]:
     """Return each text of `answer` that a cell in the results of `calls` contains, with that cell, in answer order.
 
     A text is the whole content of a cell, one list item of a cell, or a list item of the answer that a cell contains.
     Texts that occur in the question are left out. If several cells contain a text, the cell is taken from the query
     that returned the most texts.
     """
-    found: dict[str, list[AnswerSource]] = {}
+    found: dict[str, list[Citation]] = {}
     items = _items(answer)
     for number, call in enumerate(calls, 1):
         for row, record in enumerate(call.answer.records, 1):
             for column, cell in zip(call.answer.columns, record, strict=True):
                 for text in _shared(cell, answer, items):
                     if not _contains(question, text):
-                        source = AnswerSource(text=text, query=number, row=row, column=column)
+                        source = Citation(text=text, query=number, row=row, column=column)
                         found.setdefault(text.casefold(), []).append(source)
     whole = {key: each for key, each in found.items() if not any(key != other and key in other for other in found)}
     found_in = Counter(query for each in whole.values() for query in {source.query for source in each})

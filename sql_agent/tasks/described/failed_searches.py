@@ -29,7 +29,7 @@ class Route:
     expected: tuple[tuple[Cell, ...], ...]
 
 
-class Detours:
+class FailedSearches:
     """Finds first statements that fail as people's and models' first statements do.
 
     They search a word as if it were a name, in another column or table, or together with other words of the question.
@@ -39,7 +39,7 @@ class Detours:
         self._catalog, self._query, self._chosen = catalog, query, chosen
 
     def direct(self, draft: Draft) -> Route:
-        """Return the route without a detour."""
+        """Return the route without a failed search."""
         return Route(tuple(each.sql(self._catalog.database) for each in draft.statements), draft.expected)
 
     def around(self, draft: Draft, text: str) -> Route | None:

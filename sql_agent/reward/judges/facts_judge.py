@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.acceptance import is_correct
 from sql_agent.reward.judges.items import Reader, Words, is_prose, sentences, split
-from sql_agent.reward.judges.reference import Cells, Fact, has_looked, reference_facts
+from sql_agent.reward.judges.reference_parser import Cells, Fact, has_looked, reference_facts
 from sql_agent.schemas import Lang
 
 _VERSION = 7  # raise it with every change of a verdict

@@ -16,7 +16,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils.ray_utils import auto_await
 
 from sql_agent.system.servers import bearer
-from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS, run_token
+from sql_agent.training.verl.interprocess import TEMPLATE_SETTINGS, run_token
 from sql_agent.training.verl.policy_endpoint import find_endpoints
 
 _POLL_S = 0.05  # verl's default of 2 s is a third of the step time of a small model

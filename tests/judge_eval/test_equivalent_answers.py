@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sql_agent.judge_eval import falsifying
+from sql_agent.judge_eval import adversarial_answers
+from sql_agent.judge_eval.adversarial_answers import FALSE
 from sql_agent.judge_eval.answers import generate
+from sql_agent.judge_eval.equivalent_answers import HARMLESS, Subject, Transformation, wordings
 from sql_agent.judge_eval.evaluation import grade
-from sql_agent.judge_eval.falsifying import FALSE
-from sql_agent.judge_eval.transformations import HARMLESS, Subject, Transformation, wordings
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.schemas import Lang, Question
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.examples import REFUSAL, example, unanswerable
@@ -94,22 +94,22 @@ def test_the_name_that_only_the_sql_of_two_hops_holds_is_not_another_owner() -> 
     for name in ("Aspirin", "aspirin"):
         sql = f"SELECT form FROM drugs_info WHERE med_name LIKE '{name}'"
         hops = subject("x; y").question.model_copy(update={"sql": sql})
-        assert falsifying.another_owner(replace(subject("x; y"), question=hops), Random(0)) is None
+        assert adversarial_answers.another_owner(replace(subject("x; y"), question=hops), Random(0)) is None
 
 
 @pytest.mark.parametrize(
     ("transformation", "answer", "expected"),
     [
-        (falsifying.owners_swapped, "A: x, y; B: z", "B: x, y; A: z"),
-        (falsifying.all_items_for_each, "A: x, y; B: z", "A: x, y, z; B: x, y, z"),
-        (falsifying.another_owner, "x; y", "Aspirin: x, y"),
-        (falsifying.unit_changed, "500 mg daily", "500 g daily"),
-        (falsifying.refused, "x", REFUSAL["en"]),
-        (falsifying.values_of_another, "x", "elsewhere; nowhere"),
-        (falsifying.values_of_another_appended, "x", "x; elsewhere; nowhere"),
-        (falsifying.repeated, "x", None),
-        (falsifying.flipped, "yes", "no"),
-        (falsifying.flipped, "No", "yes"),
+        (adversarial_answers.owners_swapped, "A: x, y; B: z", "B: x, y; A: z"),
+        (adversarial_answers.all_items_for_each, "A: x, y; B: z", "A: x, y, z; B: x, y, z"),
+        (adversarial_answers.another_owner, "x; y", "Aspirin: x, y"),
+        (adversarial_answers.unit_changed, "500 mg daily", "500 g daily"),
+        (adversarial_answers.refused, "x", REFUSAL["en"]),
+        (adversarial_answers.values_of_another, "x", "elsewhere; nowhere"),
+        (adversarial_answers.values_of_another_appended, "x", "x; elsewhere; nowhere"),
+        (adversarial_answers.repeated, "x", None),
+        (adversarial_answers.flipped, "yes", "no"),
+        (adversarial_answers.flipped, "No", "yes"),
     ],
 )
 def test_what_a_false_transformation_makes(transformation: Transformation, answer: str, expected: str | None) -> None:
@@ -121,17 +121,17 @@ def test_what_a_false_transformation_makes(transformation: Transformation, answe
 @pytest.mark.parametrize(
     ("transformation", "answer"),
     [
-        (falsifying.owners_swapped, "x; y"),
-        (falsifying.owners_swapped, "A: x; B: x, y"),  # x is right for both
-        (falsifying.one_fact_negated, "x"),
-        (falsifying.flipped, "x"),
-        (falsifying.yes_and_no, "yes; x"),
-        (falsifying.number_changed, "x"),
-        (falsifying.number_changed, "0"),
-        (falsifying.number_widened, "1. first of a list"),
-        (falsifying.unit_changed, "0"),
-        (falsifying.refused, REFUSAL["en"]),
-        (falsifying.word_salad, "dry mouth; nausea"),
+        (adversarial_answers.owners_swapped, "x; y"),
+        (adversarial_answers.owners_swapped, "A: x; B: x, y"),  # x is right for both
+        (adversarial_answers.one_fact_negated, "x"),
+        (adversarial_answers.flipped, "x"),
+        (adversarial_answers.yes_and_no, "yes; x"),
+        (adversarial_answers.number_changed, "x"),
+        (adversarial_answers.number_changed, "0"),
+        (adversarial_answers.number_widened, "1. first of a list"),
+        (adversarial_answers.unit_changed, "0"),
+        (adversarial_answers.refused, REFUSAL["en"]),
+        (adversarial_answers.word_salad, "dry mouth; nausea"),
     ],
 )
 def test_where_the_result_could_be_right_there_is_none(transformation: Transformation, answer: str) -> None:
@@ -149,7 +149,7 @@ def test_where_the_result_could_be_right_there_is_none(transformation: Transform
     ],
 )
 def test_a_count_of_another_kind_is_false_where_the_question_names_a_kind(question: str, expected: str | None) -> None:
-    assert falsifying.another_kind_counted(subject("3", question=question), Random(0)) == expected
+    assert adversarial_answers.another_kind_counted(subject("3", question=question), Random(0)) == expected
 
 
 def test_every_transformation_is_described_and_every_language_has_all_words() -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from random import Random
 
-from sql_agent.judge_eval.transformations import Subject, Transformation, wordings
+from sql_agent.judge_eval.equivalent_answers import Subject, Transformation, wordings
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?!\d|[.．、)）]\D)")  # "1." before a word numbers a list
 _QUOTED = re.compile(r"'%?([^'%]+)%?'")

@@ -11,7 +11,7 @@ import pytest
 
 from sql_agent.errors import DataError
 from sql_agent.tasks.described.description import Description, Table, as_toml, read_description
-from sql_agent.tasks.described.guess import guess_description
+from sql_agent.tasks.described.guess_description import guess_description
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.described.words import label_of, plural_of, singular_of, unit_of, with_article
 from tests.tasks.described.databases import make_hospital, make_library, make_shop

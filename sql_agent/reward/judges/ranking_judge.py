@@ -15,7 +15,8 @@ from pydantic import BaseModel, Field
 
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
-from sql_agent.reward.judges.llm import LENIENT
+from sql_agent.reward.judges.llm_judge import LENIENT
+from sql_agent.reward.judges.panel_cache_prefilter import prefilter
 from sql_agent.reward.judges.prompt_parts import (
     json_string,
     plain_text,
@@ -25,7 +26,6 @@ from sql_agent.reward.judges.prompt_parts import (
     render,
     rows_text,
 )
-from sql_agent.reward.judges.wrappers import prefilter
 from sql_agent.schemas import Usage
 
 _VERSION = 3  # raise it when a prompt, the repair text, the shown rows or the parsing of replies changes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import JudgeSettings
+from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.factory import make_judge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sql_agent.chat.sources import sources_of
+from sql_agent.chat.citations import find_citations
 from sql_agent.schemas import Cell, QueryAnswer, QueryCall
 
 
@@ -33,18 +33,18 @@ TREATMENT = call(("treatment",), ("Levothyroxine; regular TSH monitoring；随�
 def test_a_text_that_a_cell_holds_is_a_source_unless_the_question_says_it(
     answer: str, found: list[tuple[str, int, int, str]]
 ) -> None:
-    sources = sources_of(answer, "Which form has Drug 4?", [NAMES, TREATMENT])
+    sources = find_citations(answer, "Which form has Drug 4?", [NAMES, TREATMENT])
     assert [(s.text.casefold(), s.query, s.row, s.column) for s in sources] == found
 
 
 def test_a_number_is_found_as_a_whole_only() -> None:
     count = call(("count(*)",), (3,))
-    assert [source.text for source in sources_of("3", "How many?", [count])] == ["3"]
-    assert sources_of("13", "How many?", [count]) == ()
+    assert [source.text for source in find_citations("3", "How many?", [count])] == ["3"]
+    assert find_citations("13", "How many?", [count]) == ()
 
 
 def test_of_several_cells_the_query_that_holds_most_is_named() -> None:
-    sources = sources_of(
+    sources = find_citations(
         "Tablet; OTC", "?", [call(("form",), ("Tablet",)), call(("form", "status"), ("Tablet", "OTC"))]
     )
     assert [(source.text, source.query) for source in sources] == [("Tablet", 2), ("OTC", 2)]

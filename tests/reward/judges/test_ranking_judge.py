@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from sql_agent.config.endpoints import TeacherSettings
-from sql_agent.config.sections import JudgeSettings
+from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.reward import Verdict
 from sql_agent.reward.factory import make_judge
-from sql_agent.reward.judges.ranking import RankingJudge
+from sql_agent.reward.judges.ranking_judge import RankingJudge
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.judge_server import Server
 from tests.support.llm_judge import CALL, CASE

@@ -16,7 +16,7 @@ from sql_agent.database.provenance import evidence_read
 from sql_agent.database.schema import Naming
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
-from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
 from sql_agent.tasks.medical.medical_task import TASK
 

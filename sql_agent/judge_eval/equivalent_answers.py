@@ -105,7 +105,6 @@ class Subject:
         return [(name, items.split(comma)) for name, _, items in pairs]
 
     def joined(self, facts: Iterable[str]) -> str:
-        """Return a reference answer with `facts`."""
         return self.separator.join(facts)
 
     def listed(self, items: Iterable[str]) -> str:

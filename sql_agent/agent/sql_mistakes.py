@@ -1,0 +1,108 @@
+"""Make typical SQL mistakes of models, such as a misnamed column or the wrong table, for demonstrations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from sql_agent.database import Database
+from sql_agent.database.schema import Schema, fold
+from sql_agent.schemas import QueryAnswer
+
+_QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
+_WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
+_FROM = re.compile(rf"{_QUOTED}|\b(?:from|join)\s+(?P<table>[A-Za-z_]\w*)", re.IGNORECASE)
+_TESTED = re.compile(rf"{_QUOTED}|\b(?P<column>[A-Za-z_]\w*)(?=\s*(?:=|LIKE)\s*')", re.IGNORECASE)
+_OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-z_]\w*)")
+
+
+def with_mistake(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
+    """Return `sql` with a mistake, and the resulting error, as one pair; () if no mistake makes `sql` fail."""
+    for broken in _mistakes(sql, database.schema, number):
+        answer = database.query(broken)
+        if answer.error is not None:
+            return [(broken, answer)]
+    return ()
+
+
+def _mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:
+    """Yield copies of `sql` with one mistake each; most copies fail in a database of `schema`.
+
+    `number` selects the first kind of mistake, and its position in the statement.
+    """
+    first = number % len(_KINDS)
+    for make in (*_KINDS[first:], *_KINDS[:first]):
+        if (broken := make(sql, schema, number // len(_KINDS))) is not None:
+            yield broken
+
+
+def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
+    """Return `sql` with one column renamed to a name that the schema lacks."""
+    chosen = _one_of([match for match in _WORD.finditer(sql) if fold(match[0]) in schema.column_names], number)
+    if chosen is None:
+        return None
+    invented = f"{chosen[0]}_value" if "_" not in chosen[0] else chosen[0].replace("_", "", 1)
+    return sql[: chosen.start()] + invented + sql[chosen.end() :]
+
+
+def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
+    """Return `sql` with one table replaced by another, which usually lacks the columns of the statement."""
+    chosen = _one_of(_with_table(_FROM, sql), number)
+    others = [table for table, _ in schema.tables if chosen and fold(table) != fold(chosen["table"])]
+    if chosen is None or not others:
+        return None
+    return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
+
+
+def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
+    """Return `sql` with the qualifier of one column replaced by another table of the statement."""
+    found = _with_table(_OF_TABLE, sql)
+    chosen = _one_of(found, number)
+    others = sorted({match["table"] for match in found} - {chosen["table"]}) if chosen else []
+    if chosen is None or not others:
+        return None
+    return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
+
+
+def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
+    """Return `sql` without the qualifier of one column, which may then be ambiguous."""
+    chosen = _one_of(_with_table(_OF_TABLE, sql), number)
+    return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
+
+
+def _tested_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
+    """Return `sql` with a column before `= 'text'` or `LIKE 'text'` replaced by a column that its tables lack.
+
+    The hint for the error then has the statement that searches the text in a column of the right table.
+    """
+    chosen = _one_of([match for match in _TESTED.finditer(sql) if match["column"]], number)
+    read = {fold(match["table"]) for match in _with_table(_FROM, sql)}
+    known = {fold(column) for table, columns in schema.tables if fold(table) in read for column in columns}
+    others = [column for _, columns in schema.tables for column in columns if fold(column) not in known]
+    if chosen is None or not others:
+        return None
+    return sql[: chosen.start()] + others[number % len(others)] + sql[chosen.end() :]
+
+
+def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
+    """Return `sql` with a closing brace at the end, a typical mistake of models trained on JSON tool calls."""
+    return f"{sql}}}"
+
+
+_KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
+    _wrong_table,
+    _invented_column,
+    _other_table,
+    _no_table,
+    _tested_elsewhere,
+    _stray_brace,
+)
+
+
+def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
+    """Return the matches of `pattern` with a table's name. The other matches are quoted strings."""
+    return [match for match in pattern.finditer(sql) if match["table"]]
+
+
+def _one_of(found: Sequence[re.Match[str]], number: int) -> re.Match[str] | None:
+    return found[number % len(found)] if found else None
