@@ -10,6 +10,9 @@ from sql_agent.database.schema import Schema, fold
 from sql_agent.schemas import QueryAnswer
 
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
+_JOIN = re.compile(
+    r"\s+(?:INNER\s+)?JOIN\s+(?:\w+\s+(?:AS\s+)?(?!ON\b))?(?P<name>\w+)\s+ON\s+[\w.]+\s*=\s*[\w.]+", re.IGNORECASE
+)
 _WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
 _FROM = re.compile(rf"{_QUOTED}|\b(?:from|join)\s+(?P<table>[A-Za-z_]\w*)", re.IGNORECASE)
 _TESTED = re.compile(rf"{_QUOTED}|\b(?P<column>[A-Za-z_]\w*)(?=\s*(?:=|LIKE)\s*')", re.IGNORECASE)
@@ -64,6 +67,14 @@ def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
     return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
 
 
+def _missing_join(sql: str, _schema: Schema, number: int) -> str | None:
+    """Return `sql` without the join of one table, and without the qualifiers of its columns."""
+    chosen = _one_of(list(_JOIN.finditer(sql)), number)
+    if chosen is None:
+        return None
+    return re.sub(rf"\b{chosen['name']}\.", "", sql[: chosen.start()] + sql[chosen.end() :])
+
+
 def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
     """Return `sql` without the qualifier of one column, which may then be ambiguous."""
     chosen = _one_of(_with_table(_OF_TABLE, sql), number)
@@ -93,6 +104,7 @@ _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
     _wrong_table,
     _invented_column,
     _other_table,
+    _missing_join,
     _no_table,
     _tested_elsewhere,
     _stray_brace,

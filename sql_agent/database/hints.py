@@ -27,6 +27,7 @@ from sql_agent.database.conditions import (
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import check
 from sql_agent.database.hint_statements import Place, Variants
+from sql_agent.database.missing_joins import with_missing_joins
 from sql_agent.database.name_index import Name, NameIndex, comparable, rest_pattern
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted
 from sql_agent.errors import QueryError
@@ -119,8 +120,9 @@ class Hints:
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return statements to try, and `remark`, one a line.
 
-        A statement has the table's column in place of what people call the column, such as `symptoms`, or searches in
-        the table the text of a condition on another table's column, such as `cause LIKE '%fever%'`.
+        A statement has the table's column in place of what people call the column, such as `symptoms`, joins the table
+        that has the column, or searches in the table the text of a condition on another table's column, such as
+        `cause LIKE '%fever%'`.
         """
         table = only_table(tree, self._schema) or ""
         known = set(map(fold, self._schema.columns.get(table, ())))
@@ -137,15 +139,17 @@ class Hints:
         unknown = [column for column in tree.find_all(exp.Column) if fold(column.name) not in known]
         meant = [(column, self._said.get((table, _plain(column.name)), "")) for column in unknown]
         renamed = [self._variants.renamed(tree, meant)] if meant and all(name for _, name in meant) else []
-        return self._fitted(tree, [*renamed, *filter(None, [remark]), *variants])
+        joined = list(with_missing_joins(tree, self._schema)) if self._schema.foreign_keys else []
+        room = MAX_HINT_CHARS + (len(self._line(tree)) if joined else 0)
+        return self._fitted(tree, [*joined, *renamed, *filter(None, [remark]), *variants], room)
 
-    def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str]) -> str | None:
+    def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str], room: int = MAX_HINT_CHARS) -> str | None:
         """Return the remarks, and the statements that find rows, one a line; None without a line."""
         lines: list[str] = []
         tried = [self._line(tree)]
         for each in found:
             line = self._line(each)
-            if "\n" in line or len("\n".join([*lines, line])) > MAX_HINT_CHARS:
+            if "\n" in line or len("\n".join([*lines, line])) > room:
                 continue
             if isinstance(each, exp.Query):
                 if line in tried or len(tried) > MAX_TRIED:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from sql_agent.errors import DatabaseFileError
 
@@ -60,18 +61,28 @@ class RequiredSchema:
     names: Mapping[str, Naming] = field(default_factory=dict)
 
 
+class ForeignKey(NamedTuple):
+    """A column that has the values of the column `target` of `table`."""
+
+    column: str
+    table: str
+    target: str
+
+
 @dataclass(frozen=True)
 class Schema:
     """The readable tables of a database with their columns in order, and the names of the other tables.
 
     `database` is the qualifier of table names, as in `main.books`. `row_keys` are pairs of a table and its row key, the
     integer column that identifies a row; None for a table without a row key. Tables with the row key `id` are left out.
+    `foreign_keys` are pairs of a table and one of its foreign keys; keys of several columns are left out.
     """
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
     other_tables: frozenset[str] = frozenset()
     database: str = "main"
     row_keys: tuple[tuple[str, str | None], ...] = ()
+    foreign_keys: tuple[tuple[str, ForeignKey], ...] = ()
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
@@ -84,6 +95,20 @@ class Schema:
     @cached_property
     def _row_keys(self) -> Mapping[str, str | None]:
         return {fold(table): key for table, key in self.row_keys}
+
+    def links_of(self, table: str) -> Sequence[ForeignKey]:
+        """Return the foreign keys of `table`, and those that refer to it, which are turned round."""
+        return self._links.get(table, ())
+
+    @cached_property
+    def _links(self) -> Mapping[str, Sequence[ForeignKey]]:
+        links: dict[str, list[ForeignKey]] = {}
+        for table, key in self.foreign_keys:
+            one, other = self.spelled(table), self.spelled(key.table)
+            if one is not None and other is not None and one != other:
+                links.setdefault(one, []).append(key._replace(table=other))
+                links.setdefault(other, []).append(ForeignKey(key.target, one, key.column))
+        return links
 
     def spelled(self, table: str) -> str | None:
         """Return the name of `table`, given in any case, as the database spells it; None for an unknown table."""

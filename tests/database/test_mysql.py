@@ -267,7 +267,8 @@ class TestTheServer:
                 pytest.skip("this server ignores the case of tables' names")
             execute(url, "CREATE TABLE Orders (Id INT PRIMARY KEY, Customer TEXT, Amount INT)")
             execute(url, "INSERT INTO Orders VALUES (1, 'Anneliese', 5), (2, 'Bob', NULL)")
-            execute(url, "CREATE TABLE Parts (Id INT, Amount INT)")
+            execute(url, "CREATE TABLE Parts (OrderId INT, Colour TEXT, FOREIGN KEY (OrderId) REFERENCES Orders (Id))")
+            execute(url, "INSERT INTO Parts VALUES (2, 'red')")
             required = RequiredSchema(None, "make it", {"Orders": Naming("customer")})
             with open_database(url, required) as database:
 
@@ -281,9 +282,14 @@ class TestTheServer:
                 assert "empty here: Amount" in str(database.query("SELECT Amount FROM Orders WHERE Id = 2").hint)
                 assert error("SELECT * FROM orders") == ("unknown_table", "did you mean Orders?")
                 assert error("SELECT Custom FROM Orders") == ("unknown_column", "did you mean Orders.customer?")
+                joined = (
+                    "SELECT Customer FROM Orders JOIN Parts ON Orders.Id = Parts.OrderId WHERE Parts.Colour = 'red'"
+                )
+                assert joined in str(error("SELECT Customer FROM Orders WHERE Colour = 'red'")[1])
                 inner = "WITH b AS (SELECT n FROM a) SELECT n FROM b"
                 nested = f"WITH a AS (SELECT 1 AS n) SELECT * FROM a WHERE n IN ({inner})"
                 assert database.query(nested).error is None or error(nested)[0] == "unknown_table", "MariaDB 10.11"
+                execute(url, "DROP TABLE Parts")
                 execute(url, "DROP TABLE Orders")
                 assert error("SELECT * FROM Orders")[0] == "database_changed"
 

@@ -21,7 +21,7 @@ from sql_agent.database.failures import LOST, code_of, from_server, message_of
 from sql_agent.database.guard import Result, check
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.dialect import MYSQL, MysqlDialect
-from sql_agent.database.schema import RequiredSchema, Schema, fold, quoted, readable_tables
+from sql_agent.database.schema import ForeignKey, RequiredSchema, Schema, fold, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryLimits
 
@@ -267,6 +267,16 @@ def _read_schema(cursor: Cursor, address: ServerAddress, required: RequiredSchem
     )
     keys = {str(table): str(column) for table, column, kind in cursor.fetchall() if "int" in str(kind)}
     row_keys = [(table, keys.get(table)) for table, columns in tables.items() if "id" not in map(fold, columns)]
+    cursor.execute(
+        "SELECT table_name, MAX(column_name), MAX(referenced_table_name), MAX(referenced_column_name) "
+        "FROM information_schema.key_column_usage WHERE table_schema = DATABASE() "
+        "AND referenced_table_schema = DATABASE() GROUP BY table_name, constraint_name HAVING COUNT(*) = 1"
+    )
+    foreign = [(str(table), ForeignKey(str(one), str(other), str(to))) for table, one, other, to in cursor.fetchall()]
     return Schema(
-        tuple(tables.items()), frozenset(kinds.keys() - tables.keys()), address.database, row_keys=tuple(row_keys)
+        tuple(tables.items()),
+        frozenset(kinds.keys() - tables.keys()),
+        address.database,
+        row_keys=tuple(row_keys),
+        foreign_keys=tuple(foreign),
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-from sql_agent.database.schema import RequiredSchema, Schema, fold, quoted, readable_tables
+from sql_agent.database.schema import ForeignKey, RequiredSchema, Schema, fold, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError
 
 MAX_VALUE_BYTES = 10_000_000  # enough for the text of many rows, within a worker's memory
@@ -76,7 +78,24 @@ def _inspect(connection: sqlite3.Connection, path: Path, required: RequiredSchem
     tables = readable_tables(path, required, found, columns_of, has_rows)
     others = (name for name, kind in kinds.items() if kind in {"table", "view"} and name not in tables)
     keys = ((table, _row_key(connection, table)) for table in tables)
-    return Schema(tuple(tables.items()), frozenset(others), row_keys=tuple(pair for pair in keys if pair[1] != "id"))
+    return Schema(
+        tuple(tables.items()),
+        frozenset(others),
+        row_keys=tuple(pair for pair in keys if pair[1] != "id"),
+        foreign_keys=tuple((table, key) for table in tables for key in _foreign_keys(connection, table)),
+    )
+
+
+def _foreign_keys(connection: sqlite3.Connection, table: str) -> Iterator[ForeignKey]:
+    """Yield the foreign keys of one column. A key that names no column refers to the primary key."""
+    keys = connection.execute(f"PRAGMA foreign_key_list({quoted(table)})").fetchall()
+    width = Counter(number for number, *_ in keys)
+    for number, _, other, column, to, *_ in keys:
+        if width[number] == 1:
+            info = connection.execute(f"PRAGMA table_info({quoted(other)})")
+            target = to or next((name for _, name, _, _, _, key in info if key == 1), None)
+            if target is not None:
+                yield ForeignKey(column, fold(other), target)
 
 
 def _row_key(connection: sqlite3.Connection, table: str) -> str | None:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
-from sql_agent.database.schema import fold
+from sql_agent.database.schema import ForeignKey, fold
 from sql_agent.errors import DataError
 from sql_agent.schemas import Lang
 from sql_agent.tasks.described.description import Column, Description, Kind, Link, Table
-from sql_agent.tasks.described.table_rows import MAX_ROWS, DatabaseRows, ForeignKey, TableRows
+from sql_agent.tasks.described.table_rows import MAX_ROWS, DatabaseRows, TableRows
 from sql_agent.tasks.described.words import is_noun, is_verb, label_of, plural_of, singular_of, unit_of, wordings
 
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")

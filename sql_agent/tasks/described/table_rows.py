@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from sql_agent.database import RequiredSchema, Source, open_source
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.schema import fold, quoted
+from sql_agent.database.schema import ForeignKey, Schema, fold, quoted
 from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import Cell, QueryLimits
@@ -25,20 +24,11 @@ _HINT = "check the path or URL of the database"
 _Read = Callable[[str], Sequence[tuple[object, ...]]]  # a function that runs a statement
 
 _MYSQL_KEYS = """
-SELECT table_name, column_name, referenced_table_name, referenced_column_name, constraint_name
-FROM information_schema.key_column_usage WHERE table_schema = DATABASE() ORDER BY ordinal_position LIMIT 10000"""
+SELECT table_name, column_name FROM information_schema.key_column_usage
+WHERE table_schema = DATABASE() AND constraint_name = 'PRIMARY' ORDER BY ordinal_position LIMIT 10000"""
 _MYSQL_COMMENTS = """
 SELECT table_name, column_name, column_comment FROM information_schema.columns
 WHERE table_schema = DATABASE() AND column_comment <> '' LIMIT 10000"""
-
-
-@dataclass(frozen=True)
-class ForeignKey:
-    """A column of a table that refers to a column of another table."""
-
-    column: str
-    table: str
-    target: str
 
 
 @dataclass(frozen=True)
@@ -93,15 +83,14 @@ def read_database(source: Source, required: RequiredSchema | None = None) -> Dat
     opened = open_source(source, required or RequiredSchema(None, _HINT), QueryLimits())
     schema, dialect = opened.schema, opened.engine.dialect
     try:
-        keys = _sqlite_keys(source, schema.columns) if isinstance(source, Path) else None
         with closing(opened.engine.connect(schema, opened.limits)) as connection:
 
             def read(sql: str) -> Sequence[tuple[object, ...]]:
                 return connection.read(sql, _PATIENCE_S)
 
-            keys = _mysql_keys(read) if keys is None else keys
+            keys = _keys(source, schema, read)
             tables = {
-                table: _read_table(table, columns, keys.get(table, Keys()), schema.row_key(table), read)
+                table: _read_table(table, columns, keys[table], schema.row_key(table), read)
                 for table, columns in schema.tables
             }
             unquoted = frozenset(_unquoted(schema.tables, read))
@@ -148,44 +137,27 @@ def _runs(sql: str, read: _Read) -> bool:
     return True
 
 
-def _sqlite_keys(path: Path, tables: Iterable[str]) -> dict[str, Keys]:
-    primary, references = {}, []
-    with closing(read_only_connection(path)) as connection:
-        for table in tables:
-            columns = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
-            primary[table] = tuple(row[1] for row in sorted(columns, key=lambda row: row[5]) if row[5])
-            for number, _, target, column, to, *_ in connection.execute(f"PRAGMA foreign_key_list({quoted(table)})"):
-                references.append((table, str(number), column, fold(target), to))
-    return _keys(primary, references, {})
+def _sqlite_primary_key(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    columns = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    return tuple(row[1] for row in sorted(columns, key=lambda row: row[5]) if row[5])
 
 
-def _mysql_keys(read: _Read) -> dict[str, Keys]:
-    primary: dict[str, tuple[str, ...]] = {}
-    references = []
-    for table, column, target, to, constraint in read(_MYSQL_KEYS):
-        if constraint == "PRIMARY":
-            primary[str(table)] = (*primary.get(str(table), ()), str(column))
-        elif target is not None:
-            references.append((str(table), str(constraint), str(column), str(target), str(to)))
-    comments: dict[str, dict[str, str]] = {}
-    for table, column, comment in read(_MYSQL_COMMENTS):
-        comments.setdefault(str(table), {})[str(column)] = str(comment)
-    return _keys(primary, references, comments)
-
-
-def _keys(
-    primary: Mapping[str, tuple[str, ...]],
-    references: Sequence[tuple[str, str, str, str, str | None]],
-    comments: Mapping[str, Mapping[str, str]],
-) -> dict[str, Keys]:
+def _keys(source: Source, schema: Schema, read: _Read) -> dict[str, Keys]:
     """Return the keys by table. A foreign key of several columns is left out."""
-    width = Counter((table, constraint) for table, constraint, *_ in references)
+    primary: dict[str, tuple[str, ...]] = {}
+    comments: dict[str, dict[str, str]] = {}
+    if isinstance(source, Path):
+        with closing(read_only_connection(source)) as connection:
+            primary = {table: _sqlite_primary_key(connection, table) for table in schema.columns}
+    else:
+        for table, column in read(_MYSQL_KEYS):
+            primary[str(table)] = (*primary.get(str(table), ()), str(column))
+        for table, column, comment in read(_MYSQL_COMMENTS):
+            comments.setdefault(str(table), {})[str(column)] = str(comment)
     foreign: dict[str, list[ForeignKey]] = {}
-    for table, constraint, column, target, to in references:
-        column_of = to or next(iter(primary.get(target, ())), None)
-        if width[table, constraint] == 1 and column_of is not None:
-            foreign.setdefault(table, []).append(ForeignKey(column, target, column_of))
+    for table, key in schema.foreign_keys:
+        foreign.setdefault(table, []).append(key)
     return {
         table: Keys(primary.get(table, ()), tuple(foreign.get(table, ())), comments.get(table, {}))
-        for table in {*primary, *foreign, *comments}
+        for table in schema.columns
     }

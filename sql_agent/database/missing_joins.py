@@ -1,0 +1,148 @@
+"""Repair statements that read a column of a table that they do not join, by joins along the foreign keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from sqlglot import exp
+
+from sql_agent.database.schema import ForeignKey, Schema, fold
+
+_MAX_LINKS = 3  # maximum foreign keys between a table of the statement and the table of a column
+
+
+def with_missing_joins(tree: exp.Query, schema: Schema) -> Iterator[exp.Query]:
+    """Yield `tree` with each unknown column read from the nearest table that has it; nothing if there is none.
+
+    A table that the SELECT reads is nearest, then a table with the fewest foreign keys between them, which is joined. A
+    join on an unknown column gets the condition of the foreign keys. If nothing else of its first table is read, the
+    SELECT comes without and then with that table, because a join also filters rows.
+    """
+    found: list[exp.Query] = []
+    for drops in (True, False):
+        changed = tree.copy()
+        repaired = [_Repair(select, schema).run(drops=drops) for select in changed.find_all(exp.Select)]
+        if all(repaired) and changed not in [tree, *found]:
+            found.append(changed)
+            yield changed
+
+
+class _Repair:
+    """The repair of one SELECT. `tables` are the tables that it reads, by the names by which it refers to them."""
+
+    def __init__(self, select: exp.Select, schema: Schema) -> None:
+        self._select = select
+        self._schema = schema
+        self._joins: list[exp.Join] = list(select.args.get("joins") or ())
+        from_ = select.args.get("from_")
+        self._sources: list[exp.Expr] = [each.this for each in [from_, *self._joins] if each is not None]
+        self._tables: dict[str, str] = {}
+        for source in self._sources:
+            self._add(source)
+
+    def run(self, *, drops: bool) -> bool:
+        """Repair the SELECT; return whether a table has each of its columns then."""
+        columns = [each for each in self._select.find_all(exp.Column) if each.parent_select is self._select]
+        unknown = [column for column in columns if not self._is_known(column)]
+        if not unknown:
+            return True
+        if len(self._tables) < len(self._sources) or any(output.is_star for output in self._select.selects):
+            return False
+        owners = {id(column): next(iter(self._owners(column)), None) for column in columns if not column.table}
+        first, *_ = self._tables
+        if not self._join_again(unknown):
+            return False
+        for column in unknown:
+            if column.find_ancestor(exp.Join, exp.Select) is self._select:
+                name = self._reach(lambda table, column=column: self._has(table, column))  # type: ignore[misc]
+                if name is None:
+                    return False
+                column.set("table", exp.to_identifier(name))
+        for column in columns:  # a joined table may have a column of the same name
+            if not column.table and (owner := owners[id(column)]) and len(self._owners(column)) > 1:
+                column.set("table", exp.to_identifier(owner))
+        if drops:
+            self._drop(first)
+        return True
+
+    def _add(self, source: exp.Expr) -> None:
+        table = self._schema.spelled(source.name) if isinstance(source, exp.Table) else None
+        if table is not None:
+            self._tables[source.alias_or_name] = table
+
+    def _has(self, table: str, column: exp.Column) -> bool:
+        return fold(column.name) in map(fold, self._schema.columns[table])
+
+    def _owners(self, column: exp.Column) -> list[str]:
+        return [name for name, table in self._tables.items() if self._has(table, column)]
+
+    def _is_known(self, column: exp.Column) -> bool:
+        if column.table:
+            names = {fold(source.alias_or_name): source.alias_or_name for source in self._sources}
+            if fold(column.table) in names:
+                table = self._tables.get(names[fold(column.table)])
+                return table is None or self._has(table, column)
+        elif self._owners(column) or (column.this.quoted and fold(column.name) not in self._schema.column_names):
+            return True  # SQLite reads a quoted name that no column has as a text
+        elif fold(column.name) in {fold(output.alias) for output in self._select.selects if output.alias}:
+            return True
+        outer = self._select.parent_select
+        return isinstance(outer, exp.Select) and _Repair(outer, self._schema)._is_known(column)
+
+    def _join_again(self, unknown: Collection[exp.Column]) -> bool:
+        """Give each join on a column of `unknown` the condition of the foreign keys."""
+        wrong = [join for join in self._joins if any(column.find_ancestor(exp.Join) is join for column in unknown)]
+        if not wrong:
+            return True
+        self._tables.clear()
+        self._add(self._sources[0])
+        self._select.set("joins", [])
+        for join in self._joins:
+            table = self._schema.spelled(join.this.name)
+            if join not in wrong:
+                self._select.append("joins", join)
+                self._add(join.this)
+            elif not self._reach(lambda end, table=table: end == table, join.this):  # type: ignore[misc]
+                return False
+        return True
+
+    def _reach(self, is_wanted: Callable[[str], bool], source: exp.Expr | None = None) -> str | None:
+        """Join the nearest table that `is_wanted`, written as `source`, and the tables on the way; return its name.
+
+        Without `source` a table that the SELECT reads is not joined again.
+        """
+        paths: list[tuple[str, tuple[ForeignKey, ...]]] = [(name, ()) for name in self._tables]
+        for _ in range(_MAX_LINKS + 1):
+            for start, links in paths:
+                end = links[-1].table if links else self._tables[start]
+                if is_wanted(end) and (links or source is None):
+                    return self._join(start, links, source)
+            paths = [
+                (start, (*links, link))
+                for start, links in paths
+                for link in self._schema.links_of(links[-1].table if links else self._tables[start])
+            ]
+        return None
+
+    def _join(self, start: str, links: tuple[ForeignKey, ...], source: exp.Expr | None) -> str:
+        name = start
+        for link in links:
+            is_last = source is not None and link is links[-1]
+            joined = next((each for each, table in self._tables.items() if table == link.table and not is_last), None)
+            if joined is None:
+                table = source if source is not None and is_last else exp.to_table(link.table)
+                joined = table.alias_or_name
+                on = exp.EQ(this=exp.column(link.column, name), expression=exp.column(link.target, joined))
+                self._select.join(table, on=on, copy=False)
+                self._tables[joined] = link.table
+            name = joined
+        return name
+
+    def _drop(self, first: str) -> None:
+        """Leave out the table `first` of the FROM clause if one table is joined and nothing else of `first` is read."""
+        joins = self._select.args.get("joins") or []
+        if len(joins) == 1 and len(self._sources) == 1:
+            read = [each for each in self._select.find_all(exp.Column) if each.find_ancestor(exp.Join) is None]
+            if all(column.table and column.table != first for column in read):
+                self._select.from_(joins[0].this, copy=False)
+                self._select.set("joins", None)
