@@ -15,7 +15,7 @@ python -m sql_agent data questions --db var/sample_en.db --style template   # th
 echo "3/5  Supervised fine-tuning on the training questions' SQL, then one GRPO step (runs/)"
 name=quickstart; [ ! -e "runs/$name" ] || name=quickstart-$(date +%Y%m%d-%H%M%S)
 # More fine-tuning than in the recipe, on both tables: the question below is about a disease, and one GRPO step adds little.
-python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=20 local.validate_untrained=true sft.steps=6 \
+python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=20 train.validate_untrained=true sft.steps=6 \
   data.task_types=lookup "$@"
 echo "4/5  One question before and after training"
 python -m sql_agent ask --run "runs/$name"

@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,24 +119,13 @@ def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[Mode
 
     The embedded model is first fine-tuned for `sft.steps` steps; other models are served unchanged.
     """
-    settings = model.settings
     if model.remote:
         yield model.remote
         return
-    # Imported here, because a model at an endpoint needs no torch.
-    with slow_imports():
-        from sql_agent.training.serving.server import MODEL_NAME  # noqa: PLC0415
-        from sql_agent.training.serving.vllm_engine import vllm_endpoint, vllm_is_usable  # noqa: PLC0415
-    temperature = settings.agent.val_temperature
-    if settings.model and settings.backend != "local" and vllm_is_usable():
-        ui.say(f"Serving {settings.model} with vLLM")
-        with vllm_endpoint(settings.model, seed=settings.seed, agent=settings.agent) as (url, key):
-            yield ModelEndpoint(url, MODEL_NAME, temperature, key)
-        return
-    with slow_imports():
-        from sql_agent.training.local.trainer import serve_for_questions  # noqa: PLC0415
-    with closing(serve_for_questions(settings, databases, ui)) as service:
-        yield ModelEndpoint(service.base_url, MODEL_NAME, temperature, service.api_key)
+    with slow_imports():  # a model at an endpoint needs no torch
+        from sql_agent.training.local.trainer import served_unchanged  # noqa: PLC0415
+    with served_unchanged(model.settings, databases, ui) as endpoint:
+        yield endpoint
 
 
 def _untrained(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any]) -> ChosenModel:

@@ -308,6 +308,10 @@ class TrainSettings(Section):
     )
     save_every: Positive = Field(5, description="steps between two checkpoints")
     keep_checkpoints: Positive = Field(2, description="number of newest checkpoints to keep")
+    validate_untrained: bool = Field(
+        False,
+        description="also validate the model before supervised fine-tuning, for the first column of the result",
+    )
 
 
 class SftSettings(Section):
@@ -334,10 +338,6 @@ class LocalSettings(Section):
         False,
         description="cheaper GRPO update, in less than half of the time: trains the upper half of the layers, on the "
         "best and the worst rollout of each group; the learning rate rises over the first three steps",
-    )
-    validate_untrained: bool = Field(
-        False,
-        description="also validate the model before supervised fine-tuning, for the first column of the result",
     )
     max_context: Positive = Field(
         2048, description="maximum tokens of a prompt and its reply together; a longer request ends its rollout"

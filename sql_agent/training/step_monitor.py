@@ -16,7 +16,7 @@ from sql_agent.runs.charts import alarms
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import UNTRAINED
 from sql_agent.runs.run_log import RunLog
-from sql_agent.schemas import DropCause, Question
+from sql_agent.schemas import DropCause, Question, RolloutRecord
 from sql_agent.tasks.task import load_task
 from sql_agent.training.advantages import group_advantages
 
@@ -112,6 +112,14 @@ class StepMonitor:
             self.failure = self._failure(request, entry.finished)
             if self.failure is not None:
                 self._log.rollouts(request.step, request.mode, entry.finished)
+
+    def answered(self, step: int, record: RolloutRecord) -> None:
+        """Count the `record` of a validation question that was asked without a runner."""
+        group = record.question.id
+        request = RolloutRequest(record.question, "val", step, group)
+        reward = record.reward.total if record.reward else None
+        self.enqueued(request)
+        self.finished(request, FinishedRollout(f"{group}-{step}", group, record, reward, (), (), record.dropped))
 
     def close_validation(self, step: int) -> None:
         """Write the metrics and rollouts of the validation after training step `step`, if there was a validation.

@@ -204,7 +204,7 @@ def test_one_step_trains_through_the_command_line(settings: Settings, tmp_path: 
             "--ci-fast", f"--model={tiny_model_folder}", f"task={LIBRARY}", f"runs_dir={settings.runs_dir}",
             f"local.cache_dir={tmp_path / 'cache'}", "run_name=r", "sft.steps=1", "sft.batch=2", "--n-runners=1",
             "agent.max_tokens=8", "train.questions_per_step=2", "train.group_size=2", "local.max_context=4096",
-            "data.natural_questions=2", "local.validate_untrained=true",
+            "data.natural_questions=2", "train.validate_untrained=true",
         ]
     )  # fmt: skip
     output = finish(process)

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 import torch
 from safetensors import SafetensorError
 
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
@@ -37,7 +38,8 @@ from sql_agent.training.local.grpo_update import GrpoUpdate
 from sql_agent.training.local.policy_service import PolicyService, prepare_torch
 from sql_agent.training.policy.model import Policy, add_adapters, load_adapters, load_policy
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
-from sql_agent.training.serving.server import ServerThread
+from sql_agent.training.serving.server import MODEL_NAME, ServerThread
+from sql_agent.training.serving.vllm_engine import vllm_endpoint, vllm_is_usable
 
 
 class FineTuningStopped(Exception):  # noqa: N818  not an error
@@ -132,6 +134,24 @@ class PolicyTrainer:
 
     def close(self) -> None:
         self._service.close()
+
+
+@contextmanager
+def served_unchanged(
+    settings: Settings, databases: DatabasePool, ui: Ui, share: float | None = None
+) -> Iterator[ModelEndpoint]:
+    """Serve `settings.model` inside the context, with vLLM if this machine has a GPU and vLLM, else on the CPU.
+
+    vLLM gets the `share` (0–1) of the GPU's memory, see `vllm_endpoint`.
+    """
+    temperature = settings.agent.val_temperature
+    if settings.model and settings.backend != "local" and vllm_is_usable():
+        ui.say(f"Serving {settings.model} with vLLM")
+        with vllm_endpoint(settings.model, seed=settings.seed, agent=settings.agent, share=share) as (url, key):
+            yield ModelEndpoint(url, MODEL_NAME, temperature, key)
+    else:
+        with closing(serve_for_questions(settings, databases, ui)) as service:
+            yield ModelEndpoint(service.base_url, MODEL_NAME, temperature, service.api_key)
 
 
 def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> PolicyService:

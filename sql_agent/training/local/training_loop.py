@@ -81,7 +81,7 @@ class LocalGrpo(TrainingAlgorithm):
         self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question], val: Sequence[Question]
     ) -> None:
         if trainer.step == 0:
-            if self._settings.local.validate_untrained and self._settings.sft.steps:
+            if self._settings.train.validate_untrained and self._settings.sft.steps:
                 with trainer.untrained():
                     await self._validate(scheduler, UNTRAINED, val)
             await self._validate(scheduler, 0, val)

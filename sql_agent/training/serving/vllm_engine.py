@@ -24,13 +24,16 @@ def vllm_is_usable() -> bool:
 
 
 @contextmanager
-def vllm_endpoint(model: str, *, seed: int, agent: AgentSettings = DEFAULT_AGENT) -> Iterator[tuple[str, str]]:
+def vllm_endpoint(
+    model: str, *, seed: int, agent: AgentSettings = DEFAULT_AGENT, share: float | None = None
+) -> Iterator[tuple[str, str]]:
     """Serve `model`, a Hugging Face folder or id, inside the context; yield the URL, ending in /v1, and the API key.
 
-    vLLM reserves nine tenths of the GPU's free memory. Raises ModelError when vLLM cannot load the model.
+    vLLM reserves the `share` (0–1) of the GPU's memory, by default nine tenths of the free memory. Raises ModelError
+    when vLLM cannot load the model.
     """
     encoder, stops = load_encoder(model, agent)
-    engine = VllmEngine(model, stops, seed=seed)
+    engine = VllmEngine(model, stops, seed=seed, share=_free_share() if share is None else share)
     server = ServerThread.with_key()
     server.start(build_app(encoder, engine, thought_tokens=agent.thought_tokens))
     try:
@@ -51,7 +54,7 @@ def _free_share() -> float:
 class VllmEngine:
     """Samples from a vLLM engine in another process, in bf16 like verl's rollouts."""
 
-    def __init__(self, model: str, stops: tuple[int, ...], *, seed: int) -> None:
+    def __init__(self, model: str, stops: tuple[int, ...], *, seed: int, share: float) -> None:
         # A forked process cannot use CUDA if its parent process has used CUDA.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         import vllm  # noqa: PLC0415  slow, and installed only on machines with a GPU
@@ -64,7 +67,7 @@ class VllmEngine:
             dtype="bfloat16",
             seed=seed,
             disable_log_stats=True,
-            gpu_memory_utilization=_free_share(),
+            gpu_memory_utilization=share,
             trust_remote_code=False,
         )
         try:

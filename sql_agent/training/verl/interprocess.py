@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # without the prefix of settings, because the token is not a setting
 SFT_RESULT = "sft.json"
+UNTRAINED_RECORDS = "untrained.jsonl"
 # The settings of the section `agent` that the policy's endpoints need.
 TEMPLATE_SETTINGS = ("tool_format", "chat_template", "thought_tokens")
 _VLLM_VARIABLE = "VLLM_API_KEY"  # read by vLLM's server in each replica

@@ -19,16 +19,16 @@ from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.scheduler import RetryingScheduler
 from sql_agent.runs.console import Ui
-from sql_agent.runs.run_folder import SFT
+from sql_agent.runs.run_folder import SFT, UNTRAINED
 from sql_agent.runs.run_log import RunLog
-from sql_agent.schemas import Question
+from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.files import GrowingFile
 from sql_agent.system.process import die_with_parent
 from sql_agent.system.resources import how_killed, memory_kills
 from sql_agent.system.servers import bind, http_url, new_token, served, uvicorn_server
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
-from sql_agent.training.verl.interprocess import SFT_RESULT, token_environment, typed, write_dataset
+from sql_agent.training.verl.interprocess import SFT_RESULT, UNTRAINED_RECORDS, token_environment, typed, write_dataset
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, ran_out_in_update, step_metrics
 from sql_agent.training.verl.memory import card_of, smaller_micro_batches
 from sql_agent.training.verl.rollout_server import RolloutApp
@@ -89,15 +89,22 @@ class VerlGrpo(TrainingAlgorithm):
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():
             return
         log, progress = run / "sft.log", run / SFT
-        progress.unlink(missing_ok=True)
-        steps = GrowingFile(progress)
+        for earlier in (progress, run / UNTRAINED_RECORDS):
+            earlier.unlink(missing_ok=True)
+        steps, untrained = GrowingFile(progress), GrowingFile(run / UNTRAINED_RECORDS)
+        if self._settings.train.validate_untrained:
+            self._ui.say("Validating the untrained model")
         with log.open("ab") as output:
             process = await self._start_module(_SFT_MODULE, run, stdout=output, stderr=output)
         try:
             code = None
             while code is None and verl.returncode is None and not self._stop.is_set() and not self._monitor.failure:
-                code = process.returncode
-                for line in steps.new():
+                code, losses = process.returncode, list(steps.new())
+                for line in untrained.new():
+                    self._monitor.answered(UNTRAINED, RolloutRecord.model_validate_json(line))
+                if losses or code == 0:
+                    self._monitor.close_validation(UNTRAINED)
+                for line in losses:
                     self._ui.sft(**json.loads(line))
                 await asyncio.sleep(_POLL_S)
         finally:

@@ -105,6 +105,7 @@ def test_every_validation_asks_the_benchmark_too_each_question_in_its_database(
             f"runs_dir={tmp_path / 'runs'}", "run_name=r", "verl.config.sql_agent.endpoints=1", "verl.gpu_memory_gb=24",
             "sft.steps=1", "sft.batch=2", f"local.cache_dir={tmp_path / 'cache'}",
             "train.questions_per_step=2", "train.group_size=2", "train.steps=1", "data.natural_questions=2",
+            "train.validate_untrained=true",
         ],
         script=SCRIPT, PYTHONPATH=f"{greeting.parent}:{Path(__file__).parents[3]}",
     )  # fmt: skip
@@ -113,12 +114,14 @@ def test_every_validation_asks_the_benchmark_too_each_question_in_its_database(
     run = tmp_path / "runs" / "r"
     assert Path(json.loads((run / "sft.json").read_text())["model"]).is_dir(), "verl waited for the fine-tuned model"
     assert "a library greets" in (run / "sft.log").read_text(), "what a library prints is no progress"
+    assert [validation["step"] for validation in lines(run / "validation.jsonl")] == [-1, 0, 1]
     for validation in lines(run / "validation.jsonl"):
         for name in ("template", "natural"):
             assert validation[f"val/{name}/questions"] == validation[f"val/{name}/rollouts/kept"] == 2
     asked = [r["record"]["question"] for r in lines(run / "rollouts.jsonl") if r["val_set"] == "natural"]
-    assert [question["database"] for question in asked] == ["branch"] * 4
-    assert "natural" in output.split("Result: validation, greedy")[1]
+    assert [question["database"] for question in asked] == ["branch"] * 6
+    result = output.split("Result: validation, greedy")[1]
+    assert "natural" in result and "untrained" in result and "supervised start" in result
 
 
 @pytest.mark.slow
