@@ -151,7 +151,7 @@ def _run(
     with task.databases(settings) as databases, databases.of(plan.train[0].database) as database:
         log.prompt(system_prompt(task, database, settings), tool_schema(task, database))
     with recorded_session(log.folder, plan.task.database_shown(settings), inputs), named_memory_errors():
-        log.trackers = Trackers(settings, log.folder, ui.say)
+        log.trackers, log.say = Trackers(settings, log.folder, ui.say), ui.say
         algorithm = run.run_algorithm(
             settings,
             role,

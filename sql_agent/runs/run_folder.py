@@ -7,6 +7,7 @@
 | metrics.jsonl | `RunLog.metrics`: a line per training step | `run_lines`: the report, the summary after training |
 | validation.jsonl | `RunLog.validation`: a line per validation | `run_lines`: the report, the summary after training |
 | rollouts.jsonl | `RunLog.rollouts`: a line per rollout | the report, `largest_gain` for `ask --run` |
+| in_hand.json | `RunLog.keep_in_hand`: the ended rollouts of an interrupted step | `--resume` on `local` |
 | sft.jsonl | `RunLog.sft`: the loss of each step of supervised fine-tuning | the report |
 | prompt.txt, tool.json | `RunLog.prompt`: the system prompt and the tool's schema | the report, `export` |
 | checkpoints/ | the backend, with the folder names in `checkpoints.py` | `--resume`, `ask`, `evaluate`, `export` |
@@ -41,6 +42,7 @@ from sql_agent.system.messages import first_problem
 CONFIG, INFO = "config.json", "run.json"
 METRICS, VALIDATION, ROLLOUTS, SFT = "metrics.jsonl", "validation.jsonl", "rollouts.jsonl", "sft.jsonl"
 UNTRAINED = -1  # the step of a validation before supervised fine-tuning; step 0 is before GRPO
+IN_HAND = "in_hand.json"
 PROMPT, TOOL = "prompt.txt", "tool.json"
 JsonObject = dict[str, Any]
 

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
 from sql_agent.config.settings import Settings, public_dump, with_absolute_paths
 from sql_agent.errors import ConfigError
 from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.runs.checkpoints import last_saved_step
 from sql_agent.runs.resume import cut_to_checkpoint
-from sql_agent.runs.run_folder import CONFIG, METRICS, PROMPT, ROLLOUTS, SFT, TOOL, UNTRAINED, VALIDATION, run_lines
+from sql_agent.runs.run_folder import (
+    CONFIG,
+    IN_HAND,
+    METRICS,
+    PROMPT,
+    ROLLOUTS,
+    SFT,
+    TOOL,
+    UNTRAINED,
+    VALIDATION,
+    run_lines,
+)
 from sql_agent.runs.trackers import Trackers
 from sql_agent.system.files import naming, timestamped_folder, write_text
+
+_InHand = tuple[str, int, list[FinishedRollout]]
 
 
 class RunLog:
@@ -31,6 +45,8 @@ class RunLog:
         self.folder = folder
         self.notice = ""
         self.trackers: Trackers | None = None
+        self.say: Callable[[str], None] = print
+        self._written: set[str] = set()  # names of the files to which this process has appended
 
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
@@ -139,6 +155,22 @@ class RunLog:
         if self.trackers and step != UNTRAINED:
             self.trackers.rollouts(step, mode, lines)
 
+    def keep_in_hand(self, mode: str, step: int, rollouts: Sequence[FinishedRollout]) -> None:
+        """Write the `rollouts` that had ended in `step` when the run was interrupted, with their token ids."""
+        in_hand = TypeAdapter(_InHand).dump_json((mode, step, list(rollouts)))
+        write_text(self.folder / IN_HAND, in_hand.decode())
+
+    def take_in_hand(self, mode: str, step: int) -> list[FinishedRollout]:
+        """Return the rollouts of `keep_in_hand` if they are those of `step`, and delete the file.
+
+        Rollouts of another step were sampled from other weights than those of the checkpoint.
+        """
+        if not (path := self.folder / IN_HAND).exists():
+            return []
+        *of_step, rollouts = TypeAdapter(_InHand).validate_json(path.read_bytes())
+        path.unlink()
+        return rollouts if of_step == [mode, step] else []
+
     def last_step(self) -> int:
         return max((int(line["step"]) for line in run_lines(self.folder / METRICS)), default=0)
 
@@ -147,6 +179,9 @@ class RunLog:
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         path = self.folder / name
+        if name in self._written and not path.exists():
+            self.say(f"{path} was deleted during the run: its earlier lines are lost, also in the report")
+        self._written.add(name)
         with naming(path), path.open("a", encoding="utf-8") as sink:
             for item in objects:
                 sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")

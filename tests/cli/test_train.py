@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -85,9 +86,10 @@ def test_a_run_that_is_stopped_before_its_first_step_resumes_after_supervised_fi
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "runs" / "r"
-    arguments = [*arguments, "train.steps=1", "train.group_size=4"]
+    arguments = [*arguments, "train.steps=1", "train.group_size=32", "runner.concurrency=2"]
     process = start(arguments)
     wait_for(lambda: bool(lines(run / "validation.jsonl")), process)
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
     output = finish(process, timeout=60)
     assert process.returncode == 130, output
@@ -96,9 +98,15 @@ def test_a_run_that_is_stopped_before_its_first_step_resumes_after_supervised_fi
     assert [folder.name for folder in (run / "checkpoints").iterdir()] == ["step-000000"]
     assert run_command("train", arguments) == 2
     assert "already holds a run" in capsys.readouterr().err
+    *of_step, in_hand = json.loads((run / "in_hand.json").read_text())
+    assert of_step == ["train", 1] and 0 < len(in_hand) < 64
+    assert f"{len(in_hand)} of 64 rollouts of this step have ended and are kept for --resume" in output
     resumed = start([*arguments, "--resume"])
     output = finish(resumed)
     assert resumed.returncode == 0, output
+    assert f"{len(in_hand)} of 64 rollouts had ended before the interrupt and are used" in output
+    trained = [rollout["rollout_id"] for rollout in lines(run / "rollouts.jsonl") if rollout["mode"] == "train"]
+    assert len(set(trained)) == len(trained) == 64 and {rollout["rollout_id"] for rollout in in_hand} < set(trained)
     assert [step["step"] for step in lines(run / "metrics.jsonl")] == [1]
     assert [validation["step"] for validation in lines(run / "validation.jsonl")] == [0, 1]
 

@@ -12,6 +12,7 @@ import pytest
 from sql_agent.cli.command import exits_cleanly
 from sql_agent.config.settings import load_settings, read_sources
 from sql_agent.errors import ConfigError
+from sql_agent.rollouts.trajectory import FinishedRollout, Turn, merge_turns
 from sql_agent.runs.resume import settings_to_resume
 from sql_agent.runs.run_folder import settings_of_run
 from sql_agent.runs.run_log import RunLog
@@ -66,6 +67,28 @@ def test_a_disk_without_inodes_is_not_called_free(
 def test_a_file_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert f"could not use {tmp_path}/file/metrics.jsonl: " in run_log_error(tmp_path / "file", capsys)
+
+
+def test_a_metrics_file_that_is_deleted_during_a_run_is_said_once(tmp_path: Path) -> None:
+    log, said = RunLog(tmp_path), list[str]()
+    log.say = said.append
+    for step in (1, 2, 3, 4):
+        log.metrics(step, {})
+        if step == 2:
+            (tmp_path / "metrics.jsonl").unlink()
+    assert said == [
+        f"{tmp_path / 'metrics.jsonl'} was deleted during the run: its earlier lines are lost, also in the report"
+    ]
+
+
+def test_rollouts_of_an_interrupted_step_are_taken_once_and_for_that_step_only(tmp_path: Path) -> None:
+    turn = Turn((1, 2), (3,), (-0.5,), (0, 0), forced=(0, 1))
+    rollout = FinishedRollout("id", "4-0", None, 0.1, (turn,), tuple(merge_turns([turn])), None)
+    log = RunLog(tmp_path)
+    log.keep_in_hand("train", 4, [rollout])
+    assert log.take_in_hand("train", 4) == [rollout] and log.take_in_hand("train", 4) == []
+    log.keep_in_hand("train", 4, [rollout])
+    assert log.take_in_hand("train", 3) == log.take_in_hand("train", 4) == []
 
 
 def run_log_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:

@@ -148,11 +148,21 @@ class LocalGrpo(TrainingAlgorithm):
     async def _roll_out(
         self, scheduler: RetryingScheduler, requests: Sequence[RolloutRequest], title: str
     ) -> list[FinishedRollout]:
-        """Run the rollouts of `requests`, and return the kept ones; a signal cancels running rollouts.
+        """Run the rollouts of `requests`, which have the same step, and return the kept ones.
 
-        Raises the monitor's `failure` as soon as there is one.
+        A signal cancels running rollouts; those that have ended are used again by --resume. Raises the monitor's
+        `failure` as soon as there is one.
         """
-        tasks = [asyncio.create_task(scheduler.run(request)) for request in requests]
+        which, waiting = (requests[0].mode, requests[0].step), list(requests)
+        in_hand = self._log.take_in_hand(*which)
+        if in_hand:
+            self._ui.say(f"{len(in_hand)} of {len(requests)} rollouts had ended before the interrupt and are used")
+        for rollout in in_hand:
+            request = next(request for request in waiting if request.group == rollout.group)
+            waiting.remove(request)
+            self._monitor.enqueued(request)
+            self._monitor.finished(request, rollout)
+        tasks = [asyncio.create_task(scheduler.run(request)) for request in waiting]
         running, started = set(tasks), time.monotonic()
         try:
             with self._ui.progress(title, len(tasks)) as progress:
@@ -169,7 +179,11 @@ class LocalGrpo(TrainingAlgorithm):
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, RolloutLostError | asyncio.CancelledError):
                 raise result
-        return [result for result in results if isinstance(result, FinishedRollout)]
+        kept = in_hand + [result for result in results if isinstance(result, FinishedRollout)]
+        if self._stop.is_set():
+            self._log.keep_in_hand(*which, kept)
+            self._ui.say(f"{len(kept)} of {len(requests)} rollouts of this step have ended and are kept for --resume")
+        return kept
 
 
 def _so_far(tasks: Sequence[asyncio.Task[FinishedRollout]], seconds: float) -> str:
