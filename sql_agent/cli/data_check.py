@@ -110,7 +110,7 @@ def _figures(
         {f"reference of {form}": str(forms[form]) for form in get_args(Form)},
         {
             "with evidence": str(sum(bool(q.evidence) for q in questions)),
-            "  found through the gold SQL": str(derived),
+            "  derived from the database": str(derived),
             "evidence quotes found in their cell": f"{found.found} of {quotes}"
             + (f", {found.unchecked} not checked" if found.unchecked else ""),
         },

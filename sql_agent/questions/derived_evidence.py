@@ -1,4 +1,4 @@
-"""Derive missing evidence of prose references: cells of the gold SQL's result that the reference quotes verbatim."""
+"""Derive missing evidence of prose references: what the reference quotes from the rows that the question is about."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sql_agent.schemas import Evidence, QueryAnswer, Question
 
 _NAME = re.compile(r"\w+")
 _SHORTEST = 2  # characters; nearly every text contains a single character
+_ITEM_END = re.compile(r"[;；、\n]")
 
 
 def with_derived_evidence(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
@@ -41,8 +42,11 @@ def derive_evidence(question: Question, database: Database) -> tuple[Evidence, .
     """Return each distinct cell of the gold SQL's result that the reference quotes as a whole.
 
     A cell that the question quotes too, such as a name, is not part of the answer. The id of a cell's row is in the
-    column `id` of the result; in a result without ids, only a cell whose text is unique in its column is used.
+    column `id` of the result; in a result without ids, only a cell whose text is unique in its column is used. Without
+    gold SQL, return the quoted items of a cell of each row that the question names.
     """
+    if not question.statements:
+        return tuple(dict.fromkeys(_of_named_rows(question, database)))
     found = [
         evidence for sql in question.statements for evidence in _cells(sql, database.query(sql), question, database)
     ]
@@ -69,6 +73,32 @@ def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database
             for table in owners[:1] if len(owners) == 1 else []:
                 if (found := _row(table, name, cell, row_id, database)) is not None:
                     yield Evidence(table=table, row_id=found, field=name, quote=cell)
+
+
+def _of_named_rows(question: Question, database: Database) -> Iterator[Evidence]:
+    """Yield, for each row whose name is in the question, the items of the cell of which the reference quotes most."""
+    named = [value for value in database.named_values(question.question) if value.operator == "="]
+    for table, column, name in ((*place, value.value) for value in named for place in value.columns):
+        text, key = database.dialect.text_literal(name), database.schema.row_key(table) or "id"
+        answer = database.query(f"SELECT * FROM {quoted(table)} WHERE {quoted(column)} = {text} LIMIT 2")
+        if answer.count != 1:
+            continue
+        row = dict(zip(answer.columns, answer.records[0], strict=True))
+        quotes = {field: _quoted_items(cell, question) for field, cell in row.items() if isinstance(cell, str)}
+        best = max(quotes, key=lambda field: sum(map(len, quotes[field])))
+        if isinstance(row_id := row.get(key), int):
+            yield from (Evidence(table=table, row_id=row_id, field=best, quote=quote) for quote in quotes[best])
+
+
+def _quoted_items(cell: str, question: Question) -> list[str]:
+    """Return the items of `cell` that the reference has as words, and the question has not."""
+    items = [item.strip() for item in _ITEM_END.split(cell)]
+    return [item for item in items if len(item) >= _SHORTEST and _has(question.answer, item)
+            and not _has(question.question, item)]  # fmt: skip
+
+
+def _has(text: str, item: str) -> bool:
+    return re.search(rf"(?<![a-z]){re.escape(item)}(?![a-z])", text, re.IGNORECASE) is not None
 
 
 def _row(table: str, column: str, cell: str, row_id: object, database: Database) -> int | None:

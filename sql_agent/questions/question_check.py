@@ -246,7 +246,7 @@ async def _graded(
         earned, reason = verdict.score, verdict.reason
         returned = [row for call in calls for row in call.answer.records] if result.returns_rows else []
         if earned < 1.0 and len(returned) == 1 == len(returned[0]):
-            reason = f"the gold SQL returns {returned[0][0]!r}, the reference says {question.answer!r}; {reason}"
+            reason = f"the gold SQL returns {returned[0][0]!r}, the reference says {question.answer!r}"
     except JudgeError as error:
         earned, reason, hint = 0.0, error.message, error.hint
     return replace(result, earned=earned, reason=reason, hint=hint)

@@ -57,7 +57,7 @@ def test_a_file_is_described_with_all_that_a_run_needs_of_it(
         "reference of refusal": "1",
         "reference of prose": "2",
         "with evidence": "1",
-        "found through the gold SQL": "1",
+        "derived from the database": "1",
         "evidence quotes found in their cell": "1 of 1",
         "with gold SQL": "5",
         "returns rows": "4",
@@ -159,7 +159,7 @@ def test_a_wrong_number_is_shown_with_that_of_the_gold_sql(
 
 
 def test_prose_without_evidence_names_the_judges_that_can_grade_it(db: Path, tmp_path: Path) -> None:
-    plain = {key: PROSE[key] for key in ("qid", "question", "ground_truth")}
+    plain = {key: PROSE[key] for key in ("qid", "ground_truth")} | {"question": "Which one?"}  # which names no row
     with pytest.raises(ConfigError, match="prose without evidence") as refused:
         checked_for_run(plain, folder=tmp_path, settings=run_settings(db))
     assert "judge.name=llm or reward-model" in (refused.value.hint or "")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.database import DatabasePool, RequiredSchema, open_database
+from sql_agent.database.schema import Naming
 from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_check import count_quotes
 from sql_agent.schemas import Evidence, Question
@@ -52,3 +53,29 @@ def test_a_quoted_cell_is_found_and_stands_and_what_cannot_be_asked_for_is_count
         1,
         1,
     )
+
+
+@pytest.mark.parametrize(
+    ("question", "prose", "quotes"),
+    [
+        ("What causes gout?", "Gout is Uric acid crystals. Purines matter.", ["uric acid crystals", "purines"]),
+        ("Is gout a matter of purines?", "Yes, purines and uric acid crystals. Avoid beer.", ["uric acid crystals"]),
+        ("What causes mumps?", "A virus. It is the mumps virus.", []),
+        ("What causes it?", "Purines. And uric acid crystals.", []),
+    ],
+)  # fmt: skip
+def test_plain_prose_is_matched_to_the_items_of_the_row_that_the_question_names(
+    tmp_path: Path, question: str, prose: str, quotes: list[str]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        connection.executescript(
+            "CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT, cause TEXT, treatment TEXT);"
+            "INSERT INTO disease VALUES (1, 'gout', 'uric acid crystals; purines; age', 'colchicine; diet');"
+            "INSERT INTO disease VALUES (2, 'ague', 'a parasite', 'quinine')"
+        )
+    required = RequiredSchema(None, "make it", {"disease": Naming("disease_name")})
+    with DatabasePool(lambda _: open_database(tmp_path / "a.db", required)) as pool:
+        (derived,) = with_derived_evidence([Question(id="1", question=question, answer=prose)], pool)
+    assert [(e.table, e.row_id, e.field, e.quote) for e in derived.evidence] == [
+        ("disease", 1, "cause", quote) for quote in quotes
+    ]
