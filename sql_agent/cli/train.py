@@ -108,8 +108,9 @@ def _show_trace(plan: Plan, ui: Ui) -> None:
     asked = f"{remote.model} at {remote.base_url}" if remote else describe_local(settings)
     ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
     with slow_imports():
-        from sql_agent.training.run import trace_rollouts  # noqa: PLC0415  slow to import
+        from sql_agent.training.run import set_log_level, trace_rollouts  # noqa: PLC0415  slow to import
 
+    set_log_level(debug=False)
     with plan.task.databases(settings) as databases:
         model = served(ChosenModel(asked, settings, remote), databases, ui)
         traced = trace_rollouts(settings, questions, model, folder, ui, with_token_ids=remote is None)

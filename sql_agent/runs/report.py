@@ -225,7 +225,7 @@ class RunReader:
         return [
             ("Started", first.started_at),
             ("Duration", _duration(sum(seconds)) if seconds else "?"),
-            ("Commit", commit[:12] + (changes and f"+{changes}") or "installed without a checkout"),
+            ("Commit", commit[:12] + (changes and f" +{changes}") or "installed without a checkout"),
             ("Versions", ", ".join(f"{name} {number}" for name, number in last.versions.items())),
         ]
 
@@ -273,7 +273,8 @@ def write_run_list(runs_dir: Path) -> Path:
         style=asset("page.css"),
         folder=runs_dir.resolve(),
         columns=_COLUMNS,
-        runs=run_summaries(runs_dir),
+        runs=(runs := run_summaries(runs_dir)),
+        disclaimers=sorted({disclaimer_of(read_config(run.folder)["task"]) for run in runs}),
     )
     write_text(target, page)
     return target

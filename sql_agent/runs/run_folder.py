@@ -225,7 +225,7 @@ def how_it_ended(sessions: Sequence[RunSession]) -> str:
     last = sessions[-1]
     if last.end is None:
         return "still running, or its process was killed"
-    resumed = f", resumed {len(sessions) - 1} times" if len(sessions) > 1 else ""
+    resumed = {0: "", 1: ", resumed once"}.get(len(sessions) - 1, f", resumed {len(sessions) - 1} times")
     return f"{last.end}{resumed}" + (f": {last.detail}" if last.detail else "")
 
 

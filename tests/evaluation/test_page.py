@@ -55,6 +55,11 @@ def test_the_page_of_a_comparison_has_the_tests_and_both_answers_side_by_side(
         for text in ("b against a", "McNemar's exact p", "the judge gave no score: time-out", "not medical advice"):
             assert text in tab.text("body")
         assert "50.0 %" in tab.text(".numbers td:has(.interval)"), "a share is drawn with its interval"
+        tab.resize(390, 844)
+        tab.wait(
+            "[...document.querySelectorAll('.wide')].every(e => e.scrollWidth <= e.clientWidth)"
+        )  # no column is cut
+        tab.resize(1280, 900)
         tab.click(".numbers button")
         tab.wait("document.querySelector('#filter-change')?.value === 'became right'")
         tab.wait("document.querySelector('#count').textContent === '1 of 8 rollouts'")

@@ -265,3 +265,16 @@ def test_the_page_has_the_disclaimer_of_the_run_s_task(run: Path) -> None:
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no run in"):
         write_report(tmp_path)
+
+
+@needs_chromium
+def test_a_tool_call_that_cannot_be_read_is_not_shown_as_the_answer(run: Path, tab: Tab) -> None:
+    line = rollout_line(2, 0.0)
+    line["record"] |= {"answer": "<tool_call>{broken", "outcome": "malformed_call"}
+    write_lines(run / "rollouts.jsonl", [line])
+    tab.open(f"{write_report(run).as_uri()}#view=rollouts&outcome=malformed_call")
+    tab.wait("document.querySelectorAll('.line').length === 1")
+    tab.click(".line")
+    tab.wait("document.querySelector('.rollout pre.raw')")
+    assert tab.text(".rollout pre.raw") == "<tool_call>{broken" and tab.count(".rollout .answer") == 0
+    assert "wrote a tool call that cannot be read" in tab.text(".rollout")

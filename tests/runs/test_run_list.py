@@ -29,6 +29,7 @@ def test_the_page_of_all_runs_links_to_the_reports_that_were_written(
     assert report.main(["--all", str(tmp_path)]) == 0
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert '<a href="night/report.html">night</a>' in page
+    assert page.count("not medical advice") == 1
     assert "&lt;b&gt;day" in page and "<b>day" not in page
 
 

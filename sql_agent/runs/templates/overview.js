@@ -104,7 +104,7 @@ function lettered({ runs }, text) {
 
 function figureTable({ title, columns, sections, note }, report) {
   return el("section", {}, title ? el("h2", {}, translated(lettered(report, title))) : null,
-    columns.length ? el("div.wide", {}, el(columns.length > 2 ? "table.numbers.many" : "table.numbers", {},
+    columns.length ? el("div.wide", {}, el(columns.length > 1 ? "table.numbers.many" : "table.numbers", {},
       el("thead", {}, el("tr", {}, el("th"), columns.map(name => el("th", { title: name }, translated(lettered(report, name)))))),
       sections.filter(rows => rows.length).map(rows => el("tbody", {}, rows.map(([name, texts]) =>
         el("tr", {}, el("th", {}, translated(name)), texts.map(text => figureCell(name, text, report)))))))) : null,

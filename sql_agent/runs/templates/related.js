@@ -73,7 +73,7 @@ function card(report, row, record, { count, current }, open) {
       row.advantage === null ? null : [el("span.note", {}, t("advantage")), advantage(row)],
       el("span.note", {}, lineTags(report, row))),
     el("ol", {}, queries),
-    el("p.answer", {}, record.answer ? marked(record.answer, texts) : t("(none)")),
+    answerView(record, texts),
     record.dropped ? el("p.bad", {}, t(report.page.messages[record.dropped.cause])) : null,
     el("p.note", {}, counted(row.tokens, "{n} tokens"), ` · ${figure(row.seconds, 1)} s`));
 }

@@ -44,11 +44,17 @@ function rolloutView(report, row, record) {
   const texts = evidenceTexts(row.question);
   return el("div.rollout", {},
     (record.calls || []).map((call, number) => queryView(call, number + 1, texts)),
-    section(t("Answer"), el("p.answer", {}, record.answer ? marked(record.answer, texts) : t("(none)")),
+    section(t("Answer"), answerView(record, texts),
       record.outcome && record.outcome !== "answered" ? el("p.bad", {}, t(report.page.messages[record.outcome])) : null),
     row.question ? referenceView(row.question, row.mark === "wrong") : null,
     record.dropped ? section(t("Dropped"), el("p.bad", {}, t(report.page.messages[record.dropped.cause]), record.dropped.detail ? `: ${record.dropped.detail}` : "")) : null,
     record.reward ? rewardView(record.reward) : null);
+}
+
+/** Return the answer with the facts of `texts` marked, or in small type a tool call that cannot be read. */
+function answerView({ answer, outcome }, texts) {
+  if (outcome === "malformed_call") return el("pre.raw", {}, answer);
+  return el("p.answer", {}, answer ? marked(answer, texts) : t("(none)"));
 }
 
 function section(title, ...content) {
