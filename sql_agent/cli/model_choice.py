@@ -115,10 +115,7 @@ def describe_local(settings: Settings) -> str:
 
 @contextmanager
 def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
-    """Serve `model` inside the context, with vLLM if this machine has a GPU and vLLM, else on the CPU.
-
-    The embedded model is first fine-tuned for `sft.steps` steps; other models are served unchanged.
-    """
+    """Serve `model` inside the context, see `served_unchanged`, unless it is at an endpoint."""
     if model.remote:
         yield model.remote
         return

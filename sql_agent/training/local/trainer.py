@@ -142,20 +142,14 @@ def served_unchanged(
 ) -> Iterator[ModelEndpoint]:
     """Serve `settings.model` inside the context, with vLLM if this machine has a GPU and vLLM, else on the CPU.
 
-    vLLM gets the `share` (0–1) of the GPU's memory, see `vllm_endpoint`.
+    Without a model it is the embedded one, after `sft.steps` steps of fine-tuning. `share` is that of `vllm_endpoint`.
     """
     temperature = settings.agent.val_temperature
     if settings.model and settings.backend != "local" and vllm_is_usable():
         ui.say(f"Serving {settings.model} with vLLM")
         with vllm_endpoint(settings.model, seed=settings.seed, agent=settings.agent, share=share) as (url, key):
             yield ModelEndpoint(url, MODEL_NAME, temperature, key)
-    else:
-        with closing(serve_for_questions(settings, databases, ui)) as service:
-            yield ModelEndpoint(service.base_url, MODEL_NAME, temperature, service.api_key)
-
-
-def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> PolicyService:
-    """Serve `settings.model` as it is, or without a model the embedded one after `sft.steps` steps of fine-tuning."""
+        return
     bf16 = prepare_torch()
     if settings.model or not settings.sft.steps:
         with ui.status(f"Loading {settings.model or 'the model'}"):
@@ -163,7 +157,8 @@ def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> 
     else:
         questions = load_task(settings.task).questions(settings, "train")
         policy = _fine_tuned(settings, questions, databases, ui, bf16=bf16)
-    return PolicyService(policy, settings, ServerThread.with_key(), bf16=bf16)
+    with closing(PolicyService(policy, settings, ServerThread.with_key(), bf16=bf16)) as service:
+        yield ModelEndpoint(service.base_url, MODEL_NAME, temperature, service.api_key)
 
 
 def _fine_tuned(
