@@ -94,7 +94,7 @@ def test_a_second_interrupt_ends_a_run_at_once_with_what_is_saved_and_no_traceba
     output = finish(process, timeout=30)
     assert process.returncode == 130, output
     assert time.monotonic() - again < 2, output
-    _asked, ended = output[output.index("Stopping after") :].splitlines()
+    _asked, *_kept, ended = output[output.index("Stopping after") :].splitlines()
     assert ended.startswith("The run was interrupted after ") and "--resume run_name=r" in ended
     assert_nothing_left(family, ports)
 
