@@ -4,7 +4,7 @@
 # --model. All arguments are passed on: `sql-agent train --help`.
 set -euo pipefail
 
-MODEL=${MODEL:-}            # a Hugging Face folder or id; empty: the embedded SmolLM2-135M-Instruct
+MODEL=${MODEL:-}            # a Hugging Face folder or id; empty: the bundled SmolLM2-135M-Instruct
 BATCH_SIZE=${BATCH_SIZE:-}  # questions a step
 ROLLOUTS=${ROLLOUTS:-}      # rollouts a question: the group whose rewards GRPO compares
 LR=${LR:-}                  # learning rate

@@ -33,7 +33,7 @@ gc.disable()  # while all that the tests need is imported; sql_agent/system/impo
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest file first, then those with slow tests, so that no process has one of them left at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path.name != "test_embedded_model.py", item.path not in slow))
+    items.sort(key=lambda item: (item.path.name != "test_bundled_model.py", item.path not in slow))
 
 
 def pytest_collection_finish() -> None:

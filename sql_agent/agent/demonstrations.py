@@ -21,14 +21,14 @@ from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
 _MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
-_MOST_COLUMNS = 3  # a thought names no columns if the statement reads more
+_MOST_COLUMNS = 3  # maximum number of columns that a thought names; it names none if there are more
 
 _Column = tuple[str, str]  # table and column
 
 
 @dataclass(frozen=True)
 class _Sentences:
-    """Parts of thoughts in one language. `label` is the format of a label in `about`; `joint` joins labels."""
+    """Parts of thoughts in one language. `label` formats a label in `about`; `joint` joins labels."""
 
     look_up: str
     about: str
@@ -226,8 +226,8 @@ def _refusal_thought(lang: Lang) -> str:
 def query_thoughts(statements: Sequence[str], lang: Lang, task: Task, database: Database) -> Iterator[str]:
     """Yield the thought before each of `statements`, which are run one after the other.
 
-    A thought has the columns that the statement reads, with the task's labels of these columns, then the columns of the
-    later statements. Columns of row names are left out.
+    A thought names the columns that the statement reads, with the task's labels, then those of later statements.
+    Columns with the names of rows are left out.
     """
     sentences = _SENTENCES[lang]
     read = [_columns_read(sql, task, database) for sql in statements]
@@ -254,7 +254,7 @@ def _label(column: _Column, lang: Lang, task: Task) -> str:
 
 
 def _columns_read(sql: str, task: Task, database: Database) -> list[_Column]:
-    """Return the columns that `sql` reads, except row names and row keys; [] for more than three or unreadable SQL."""
+    """Return the columns that `sql` reads, without names and keys of rows; [] if more than three or invalid SQL."""
     schema = database.schema
     try:
         tree = parse(sql, database.dialect)

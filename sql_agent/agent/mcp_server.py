@@ -22,7 +22,7 @@ from sql_agent.system.messages import first_problem
 from sql_agent.tasks.task import Task
 
 SCHEMA_URI = "schema://tables"
-_MAX_LISTING_CHARS = 4_000  # list of tables and columns in the tool's description
+_MAX_LISTING_CHARS = 4_000  # maximum for the tables and columns in the tool's description
 _READ_ONLY = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
 
 

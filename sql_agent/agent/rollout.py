@@ -27,14 +27,14 @@ from sql_agent.schemas import Drop, DropCause, Outcome, QueryCall, Question, Rol
 from sql_agent.system.servers import LOCAL_NAMES
 from sql_agent.tasks.task import Task
 
-Asked = tuple[str, Question]  # the name of a question set, and a question of that set
+Asked = tuple[str, Question]  # a question with the name of its set
 OnRecord = Callable[[str, RolloutRecord], None]
 
 _PAUSES_S = (1.0, 2.0, None)  # pause after each failed attempt at a question; None: no further attempt
 # Seconds between the starts of two workers. When workers started together, they needed the processor at the same
 # moments, and 500 questions with 32 workers took 12 to 21 % longer.
 _STAGGER_S = 0.02
-_DEAD_AFTER = 8  # consecutive questions that the model server failed
+_DEAD_AFTER = 8  # number of consecutive failures after which the model server counts as down
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # of various servers
 _CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "```tool_code")  # begin a tool call
 # Seconds that an idle connection is kept, less than a server's own limit (LLM proxy 30 s, others often 5 s).
@@ -67,7 +67,7 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order of
                 base_url=endpoint.base_url,
                 api_key=endpoint.api_key,
                 timeout=settings.agent.request_timeout_s,
-                max_retries=0,  # a second request would be recorded as another turn
+                max_retries=0,  # no retries: a second request would be recorded as another turn
                 http_client=client,
             )
             record = await _run_agent(
@@ -118,7 +118,7 @@ async def _run_agent(session: AgentSession) -> RolloutRecord:
     answer, outcome = await _run_workflow(session)
     task, lang = session.task, session.question.lang
     if task.answer_is_sql and task.abstains(statement_in(answer), lang):
-        answer = task.words[lang].refusals[0]  # in one spelling, without a fence
+        answer = task.words[lang].refusals[0]  # the refusal in one spelling, without a code fence
     replies = tuple(session.replies)
     return RolloutRecord(
         question=session.question,

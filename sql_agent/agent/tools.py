@@ -17,7 +17,7 @@ from sql_agent.tasks.task import Task
 
 REPEATED = "you ran this statement before: change it, or answer"
 LAST = "no query is left: answer now"
-_MAX_KEPT_CHARS = 10_000  # of a recorded statement; the guard refuses statements longer than 8,000
+_MAX_KEPT_CHARS = 10_000  # maximum for a recorded statement; the guard refuses statements longer than 8,000
 
 
 class QueryObserver(Protocol):
@@ -56,7 +56,7 @@ class QueryTool:
         return self._record(number, sql, answer, time.perf_counter() - start)
 
     def refuse(self, arguments: str, message: str) -> str:
-        """Record a call whose arguments cannot be parsed, and return the reason as JSON for the model."""
+        """Record a malformed call, and return the reason as JSON for the model."""
         return self._record(self._announce(arguments), arguments, malformed(message), 0.0)
 
     def _announce(self, sql: str) -> int:
@@ -76,7 +76,7 @@ class QueryTool:
 
 
 def malformed(message: str) -> QueryAnswer:
-    """Return the answer to a call whose arguments cannot be parsed."""
+    """Return the answer to a malformed call."""
     return refusal("malformed_call", message, 'call the tool with {"sql": "SELECT ..."} and nothing else')
 
 

@@ -1,1 +1,0 @@
-"""Ask models questions, in the terminal or on a web page, and store people's ratings of the answers."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from sql_agent.schemas import QueryCall, Record
 
 _SEPARATOR = re.compile(r"\s*(?:[\n;；、，。]|,(?!\d)|[:：.!?](?=\s|$))\s*")
-_SHORTEST = 2  # characters of a text; a single letter occurs in most cells
-_LATIN = r"[^\W_㐀-鿿]"  # a letter or digit of a script with spaces between words
+_SHORTEST = 2  # minimum length of a text; a single letter occurs in most cells
+_LATIN = r"[^\W_㐀-鿿]"  # a letter or digit, but no Chinese character
 
 
 class Citation(Record):

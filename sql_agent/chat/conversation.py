@@ -18,7 +18,7 @@ from sql_agent.questions.question_columns import language
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, Question
 from sql_agent.tasks.task import Task
 
-MOST_ASKED = 2  # models that can answer a question side by side
+MOST_ASKED = 2  # maximum number of models that answer a question side by side
 MAX_QUESTION_CHARS = 4000
 _MAX_ERROR_CHARS = 400
 
@@ -74,8 +74,6 @@ class QuerySent(NamedTuple):
 
 
 class QueryAnswered(NamedTuple):
-    """The rows or the error of a query."""
-
     number: int
     call: QueryCall
 

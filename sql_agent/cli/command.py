@@ -152,14 +152,12 @@ def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def positive(text: str) -> int:
-    """Parse an argument that is a whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def share(text: str) -> float:
-    """Parse an argument that is a number from 0 to 1."""
     if not 0 <= float(text) <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
     return float(text)

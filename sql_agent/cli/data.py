@@ -160,7 +160,7 @@ def _import(arguments: argparse.Namespace) -> int:
         if arguments.mapping or arguments.table or published(source):
             raise ConfigError("--db is missing", hint="name the database to add to")
         return _propose(source, ui)
-    # Next to a SQLite file; for a server, in the working directory.
+    # Rejected records go next to a SQLite database, or for a server into the working directory.
     rejected = arguments.rejected or Path(f"{db if isinstance(db, Path) else db.database}.rejected.jsonl")
     if arguments.table:
         return _import_table(arguments, rejected, ui)

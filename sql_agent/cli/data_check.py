@@ -38,8 +38,8 @@ _EXAMPLES = """\
   sql-agent data check train.parquet val.parquet --db my.db --mapping my.toml
 """
 
-_SHOWN = 3  # examples of each problem
-_CELL_CHARS = 120  # printed characters of a suspicious cell
+_SHOWN = 3  # maximum number of examples of each problem
+_CELL_CHARS = 120  # maximum number of printed characters of a suspicious cell
 _FAULTS = frozenset(
     {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
 )  # each other kind of failure is a refusal by the SQL guard

@@ -48,7 +48,7 @@ _EXAMPLES = """\
 """
 
 _LOG_NAME = "rewritten.jsonl"
-# The splits train and val share wordings. The split test is rewritten after them and reuses none of their wordings.
+# The splits train and val share wordings. The split test is rewritten later and reuses none of these wordings.
 _PASSES: Mapping[Half, tuple[str, ...]] = {"train": ("train", "val"), "test": ("test",)}
 
 
@@ -124,7 +124,7 @@ def _rewriting(
 ) -> Callable[[Made, NamesIn], Made] | None:
     """Return a function that rewords questions by the flags, or None without --writer.
 
-    The function raises JudgeError if the teacher cannot be asked. It skips questions that are logged in `folder`.
+    The function skips questions that are logged in `folder`, and raises JudgeError if the teacher cannot be asked.
     """
     if arguments.writer is None:
         for flag, value in (("--writer-share", arguments.writer_share), ("--wordings", arguments.wordings)):

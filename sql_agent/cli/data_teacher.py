@@ -50,7 +50,7 @@ TEACHER_MODEL proposes facts; each must be a verbatim quote from the evidence or
 from a cell that the gold SQL returns, else the prose stays. Each question is
 written to --out at once; after an interrupt the same command continues."""
 
-_SHOWN = 5  # printed questions of each kind: dropped, failed, unchanged
+_SHOWN = 5  # maximum of printed questions of each kind: dropped, failed, unchanged
 
 
 def add_filter(commands: Commands) -> None:

@@ -50,7 +50,7 @@ test split and the natural benchmark.
 
 A MODEL is a run (folder or name), a checkpoint, a Hugging Face folder or id,
 or, while OPENAI_API_BASE is set, the name of a model at that endpoint; default:
-OPENAI_MODEL if OPENAI_API_BASE is set, else the embedded model. Folders are
+OPENAI_MODEL if OPENAI_API_BASE is set, else the bundled model. Folders are
 served with vLLM where there is a GPU, else on the CPU."""
 
 _EXAMPLES = """
@@ -262,7 +262,7 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
             if not ui.console.is_interactive and answered % max(_FEW, len(waiting) // 10) == 0:
                 ui.say(f"  {answered} of {len(waiting)} answered")
 
-        gc.freeze()  # each full collection would examine all imported modules: a tenth of the processor time
+        gc.freeze()  # otherwise garbage collection of all imported modules takes a tenth of the processor time
         asyncio.run(ask_all(waiting, task, endpoint, databases, judge, settings, concurrency=at_once, on_record=keep))
 
 
@@ -273,7 +273,7 @@ def _model_of(about: About) -> ChosenModel:
     given = EndpointSettings()
     if given.base_url != about.base_url:
         raise ResumeError(
-            f"{about.model} was asked at {about.base_url}, but OPENAI_API_BASE is {given.base_url or 'not set'}",
+            f"{about.model} answered at {about.base_url}, but OPENAI_API_BASE is now {given.base_url or 'not set'}",
             hint=f"set OPENAI_API_BASE={about.base_url}",
         )
     remote = given.endpoint(about.remote_model, settings.agent.val_temperature)

@@ -34,7 +34,7 @@ from sql_agent.training.serving.tool_format import tool_format_of
 from sql_agent.training.verl.config import verl_environment
 
 _LICENCE = re.compile(r"^license:\s*(\S+)", re.MULTILINE)
-_EMBEDDED = "HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0"
+_BUNDLED = "HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0"
 
 _DESCRIPTION = """\
 Turn a checkpoint of a run into a Hugging Face folder for transformers and vLLM,
@@ -152,7 +152,7 @@ def _write_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> None:
 def _base(model: str) -> tuple[str, str]:
     """Return the hub id and the licence of the base `model`; each is "" if unknown."""
     if not model:
-        return _EMBEDDED
+        return _BUNDLED
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  slow
 
     folder = Path(model)

@@ -54,9 +54,9 @@ from sql_agent.system.messages import first_of
 from sql_agent.tasks.task import Task, load_task
 
 _SHIPPED = ("labels", "heldout", "attacks")
-_QUESTIONS_ONLINE = 40  # for a judge on a network; about 35 answers are graded for each question
+_QUESTIONS_ONLINE = 40  # default for a judge on a network; about 35 answers are graded for each question
 
-_SHOWN = 5  # printed answers, and printed causes of failure
+_SHOWN = 5  # maximum of printed answers, and of printed causes of failure
 _SETS = {
     "harmless": "right, in another form",
     "false": "false",

@@ -24,7 +24,7 @@ from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import default_settings
 
 NO_BENCHMARK = {"data.natural_questions": 0}  # for commands that ask no benchmark: its database is slow to build
-_EMBEDDED = 134_515_008  # parameters of SmolLM2-135M
+_BUNDLED = 134_515_008  # parameters of SmolLM2-135M
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_TIMEOUT_S = 5.0
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
@@ -110,7 +110,7 @@ def describe_local(settings: Settings) -> str:
     if settings.model:
         return settings.model
     trained = "after supervised fine-tuning" if settings.sft.steps else "as it is, without supervised fine-tuning"
-    return f"the embedded SmolLM2-135M-Instruct, {trained}"
+    return f"the bundled SmolLM2-135M-Instruct, {trained}"
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def _existing_run(path: Path, runs_dir: Path) -> Path | None:
 
 
 def check_model(model: str) -> None:
-    """Raise ModelError unless `model` is a Hugging Face folder, a hub id, or "" for the embedded model.
+    """Raise ModelError unless `model` is a Hugging Face folder, a hub id, or "" for the bundled model.
 
     In a folder, only the safetensors files are opened. A hub id that is not in the cache is looked up once, because
     the library that loads models retries for more than a minute when the hub cannot be reached.
@@ -182,7 +182,7 @@ def check_model(model: str) -> None:
         return
     try:
         HfApi().model_info(model, timeout=_HUB_TIMEOUT_S)
-    except Exception as error:  # of requests, httpx or httpx2, depending on the hub client's version
+    except Exception as error:  # an error of requests, httpx or httpx2, depending on the hub client's version
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"there is no folder {model}, and the hub did not return a model of that name: {reason}",
@@ -215,7 +215,7 @@ def is_hub_id(model: str) -> bool:
 def count_parameters(model: str) -> int | None:
     """Return the number of parameters in the safetensors files of `model`, or None if there are no such files."""
     if not model:
-        return _EMBEDDED
+        return _BUNDLED
     files = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
     return sum(map(_parameters_in, files)) if files else None
 

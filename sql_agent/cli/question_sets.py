@@ -20,8 +20,8 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
 
 TEMPLATE, NATURAL, REAL, TEST = "template", "natural", "real", "test"
-_ENOUGH_CELLS = 0.9  # share of the evidence of a real database's benchmark that a copy of the database must contain
-_READ = 20  # questions of the benchmark whose evidence is looked up
+_ENOUGH_CELLS = 0.9  # minimum share of a benchmark's evidence that a copy of its real database must contain
+_READ = 20  # number of questions of the benchmark whose evidence is looked up
 Sets = dict[str, list[Question]]
 OnOverlap = Literal["refuse", "drop", "allow"]
 SourceOf = Callable[[str | None], Source]  # returns the database with a given name

@@ -37,7 +37,7 @@ _TRACED_QUESTIONS = 10
 _DESCRIPTION = """\
 Train a small model to answer questions by querying a database with SQL.
 
-Without arguments, train the embedded SmolLM2-135M-Instruct on the sample
+Without arguments, train the bundled SmolLM2-135M-Instruct on the sample
 database, which is made if it is missing. A run writes a report, every rollout,
 metrics and checkpoints to runs/NAME."""
 
@@ -211,7 +211,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     run = parser.add_argument_group("run")
     add = run.add_argument
     one_of = run.add_mutually_exclusive_group().add_argument
-    one_of("--ci", action="store_true", help=f"train {CI_STEPS} steps; the embedded model on a CPU: the steps of the "
+    one_of("--ci", action="store_true", help=f"train {CI_STEPS} steps; the bundled model on a CPU: the steps of the "
            "short recipe in docs/results.md")  # fmt: skip
     one_of("--ci-fast", action="store_true", help="train one step")
     one_of("--dev", action="store_true", help=f"train nothing: run up to {_TRACED_QUESTIONS} validation questions "

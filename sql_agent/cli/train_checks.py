@@ -25,8 +25,8 @@ _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two m
 _TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling
 _WEIGHT_BYTES = 4  # per parameter, fp32
 _LORA_TRAINED_BYTES = 10  # per parameter: the fp32 weight, a bf16 copy for sampling, an fp32 copy while it is saved
-_FILES_PER_ROLLOUT = 4  # connections to the proxy, the store, the judge, and one to spare
-_FILES = 256  # open files of a process without rollouts
+_FILES_PER_ROLLOUT = 4  # connections to the proxy, the store and the judge, and a spare one
+_FILES = 256  # number of open files of a process without rollouts
 
 
 def check_settings(settings: Settings) -> None:
@@ -63,7 +63,7 @@ def _checkpoint_bytes(settings: Settings, parameters: int) -> int:
     # The next checkpoint is written before the oldest is removed.
     kept = min(train.keep_checkpoints + 1, math.ceil(train.steps / train.save_every))
     if not lora:
-        initial = bool(train.kl_coef) and settings.backend != "verl"  # the reference model of the KL penalty, once
+        initial = bool(train.kl_coef) and settings.backend != "verl"  # a reference model for the KL penalty
         return (_SAVED_BYTES * kept + _WEIGHT_BYTES * initial) * parameters
     each = _WEIGHT_BYTES // 2 if settings.backend == "verl" else _WEIGHT_BYTES  # verl keeps them in bf16
     return each * parameters * (kept + 1)  # LoRA's frozen weights are saved once more
@@ -77,7 +77,7 @@ def verl_is_installed() -> bool:
 def _check_host(settings: Settings) -> None:
     verl = settings.backend == "verl"
     check_model_folder(settings.model)
-    check_writable(settings.runs_dir, "runs_dir")  # before its free disk space is measured
+    check_writable(settings.runs_dir, "runs_dir")  # checked before its free disk space is measured
     if not verl:
         check_writable(settings.local.cache_dir, "local.cache_dir")
     _check_open_files(settings)

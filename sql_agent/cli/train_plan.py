@@ -35,8 +35,8 @@ from sql_agent.training.verl.memory import plan_memory
 
 CI_STEPS = 20
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")
-_CHECK_S = 2.0  # seconds for the checks of all questions together
-_SAMPLE = 200  # checked questions of each split; the time above is not enough for more
+_CHECK_S = 2.0  # time limit for the checks of all questions together
+_SAMPLE = 200  # maximum of checked questions of each split; the time limit allows no more
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
     graded_by = judge_said if of_settings else f"judge {judge.name}, the task's own"
     head = _head(plan, graded_by) + ([] if arguments.resume else sources_shown(sources))
     if not arguments.resume:  # a resumed run loads the model of its own folder
-        check_model(settings.model)  # last, because it may ask the hub
-        if settings.backend == "verl":  # shown now, because verl loads the model for minutes
+        check_model(settings.model)  # checked last, because it may ask the hub
+        if settings.backend == "verl":  # printed now, because verl loads the model for minutes
             head.append(f"Tool-call format: {tool_format_of(settings.model, settings.agent)}")
     if settings.backend == "verl":
         head.append(plan_memory(settings).summary)
@@ -139,7 +139,7 @@ def chosen_backend(settings: Settings) -> str:
 
 
 def _is_recipe_run(settings: Settings) -> bool:
-    """Return whether the embedded model is trained on generated questions, for which laptop.toml was made."""
+    """Return whether the bundled model is trained on generated questions, for which laptop.toml was made."""
     if settings.model or settings.data.train_file:
         return False
     return settings.task.endswith(DESCRIBED) or (settings.task == "medical" and given_source(settings) is None)
@@ -151,7 +151,7 @@ def _head(plan: Plan, graded_by: str) -> list[str]:
     database = task.database_shown(settings)
     head = [
         f"{len(plan.train)} training questions, {asked} for validation, {graded_by}",
-        f"Model {settings.model or 'SmolLM2-135M-Instruct (embedded)'}, database {database}",
+        f"Model {settings.model or 'SmolLM2-135M-Instruct (bundled)'}, database {database}",
     ]
     if leaves_out_natural(settings, task):
         head.append(f"No natural questions: they are about the sample in SQLite, and {database} is not")

@@ -24,7 +24,7 @@ class EnvironmentSettings(BaseSettings):
     """Base of settings that are read from environment variables or `.env`."""
 
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
-    key_of: ClassVar[Mapping[str, str]] = {}  # by the variable of a URL, that of the key which is sent to the URL
+    key_of: ClassVar[Mapping[str, str]] = {}  # maps the variable of a URL to that of the key which is sent there
 
     def __init__(self, **values: Any) -> None:
         """Raise ConfigError if an exported key would be sent to the URL of an untrusted `.env`."""

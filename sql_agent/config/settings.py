@@ -27,7 +27,7 @@ from sql_agent.system.messages import reason
 
 PREFIX = "SQL_AGENT_"
 CODE_SETTINGS = ("agent.mcp_command", "agent.mcp_url", "task")  # see _refuse_code
-GENERAL = "general"  # the name for the settings without a section
+GENERAL = "general"  # stands for the settings without a section
 
 SECTIONS: dict[str, type[Section]] = {
     name: field.annotation

@@ -402,7 +402,7 @@ class Settings(Section):
     task: str = Field(
         "medical", description="medical, spider, ehrsql, a file NAME.toml, or package.module:NAME for your own Task"
     )
-    model: str = Field("", description="Hugging Face folder or id; empty: the embedded SmolLM2-135M-Instruct")
+    model: str = Field("", description="Hugging Face folder or id; empty: the bundled SmolLM2-135M-Instruct")
     backend: Literal["auto", "local", "verl"] = Field(
         "auto", description="where to train; auto: verl if it is installed and a GPU is there, else local"
     )

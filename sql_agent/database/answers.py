@@ -33,7 +33,7 @@ UNAVAILABLE = "unavailable"
 CUT = "…"
 MAX_COLUMN_NAME = 64
 MAX_REFUSAL_CHARS = 400  # maximum for a message, and for a hint
-_LEAST_CELL = 4  # length of the shortest cut cell in JSON: two quotes, one character and "…"
+_LEAST_CELL = 4  # minimum length of a cut cell in JSON: two quotes, one character and "…"
 _BESIDE = 80  # characters of JSON for the fields `status`, `count` and `truncated`
 
 Row = tuple[Cell, ...]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sql_agent.database.schema import Schema, quoted
 
-MAX_ROWS = 20_000  # read from each table
-MAX_CHARS = 20_000_000  # of all tables, in equal shares; the page that exceeds a table's share is the last one read
-_PAGE = 1_000  # rows
-_MOST_FOUND = 1_000  # occurrences of a text in a column that are looked at
+MAX_ROWS = 20_000  # maximum for one table
+MAX_CHARS = 20_000_000  # maximum for all tables, in equal shares; a table may exceed its share by one page
+_PAGE = 1_000  # rows that are read at once
+_MOST_FOUND = 1_000  # maximum number of inspected occurrences of a text in a column
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character
 
 _Column = tuple[str, str]  # a table and its column

@@ -14,8 +14,8 @@ from sql_agent.database.schema import Schema, fold
 
 _LOOKS_FOR = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
 _WILDCARDS = re.compile(r"[%_*?]+")
-_MAX_CHARS = 30  # beginning of a text that is searched for parts; a longer text is a sentence
-_MOST_COUNTED = 4  # longest parts whose frequency in cells is counted
+_MAX_CHARS = 30  # only this beginning of a text is searched for parts; a longer text is a sentence
+_MOST_COUNTED = 4  # maximum number of parts whose frequency in cells is counted, the longest first
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _CHARACTER, _WORD = re.compile(r"\w"), re.compile(r"\w+")
 # What a part must contain: two Chinese characters, or a word of four letters.

@@ -19,10 +19,10 @@ class Change(Record):
     """A change of one table, for `changed_statement`.
 
     The change applies to the rows whose row key (see `Schema.row_key`) is in `ids`, or with `others` to all other rows.
-    Without a `column`, the rows are removed. With a `column`, their cells become `text`, or NULL if `text` is None.
-    With a `part`, only the occurrences of `part` in a cell are replaced by `text`. With `append`, `text` is appended to
-    the cell. Several changes of the same rows and column are applied in order. If two sets of rows overlap, the first
-    set's changes apply to the shared rows.
+    Without a `column`, the rows are removed. With a `column`, its cells in these rows become `text`, or NULL if `text`
+    is None. With a `part`, only the occurrences of `part` in a cell are replaced by `text`. With `append`, `text` is
+    appended to the cell. Several changes of the same rows and column are applied in order. If two sets of rows overlap,
+    the first set's changes apply to the shared rows.
     """
 
     table: str

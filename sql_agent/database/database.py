@@ -19,8 +19,8 @@ from sql_agent.database.named_values import NamedValue
 from sql_agent.database.schema import Schema
 from sql_agent.schemas import QueryAnswer, QueryLimits
 
-MAX_QUERIES = 64  # concurrent queries of one database, twice as many as a runner sends; further queries wait
-_KEPT_OPEN = 64  # databases; each has a process and a connection per concurrent query
+MAX_QUERIES = 64  # limit of concurrent queries to one database, twice that of a runner; other queries wait
+_KEPT_OPEN = 64  # databases kept open; each has a process and a connection for each concurrent query
 
 _In = ParamSpec("_In")
 _Out = TypeVar("_Out")

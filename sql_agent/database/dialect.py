@@ -17,7 +17,6 @@ from sql_agent.errors import QueryError
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words in `text`, which blanks separate."""
     return frozenset(text.split())
 
 

@@ -76,7 +76,7 @@ def check_start(sql: str, schema: Schema, dialect: Dialect) -> None:
     _refuse_listing(sql, schema)
     text, _ = _without_comments(sql, dialect)
     if _first_word(text) not in _FIRST_WORDS:
-        clean(sql, dialect)  # raises QueryError with the most exact message
+        clean(sql, dialect)  # raises QueryError with the clearest message
 
 
 def _refuse_listing(sql: str, schema: Schema) -> None:

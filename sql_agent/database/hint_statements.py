@@ -1,4 +1,4 @@
-"""Build variants of a statement: a text searched in another column, fewer conditions, other outputs, one table."""
+"""Build the statements that hints suggest: a text searched in another column, fewer conditions, other outputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Variants:
-    """Builds variants of statements on one database. `name_columns` gives a table's column of row names, or None."""
+    """Builds variants of statements on one database. `name_columns` gives the column that names a table's rows."""
 
     def __init__(self, schema: Schema, dialect: Dialect, name_columns: Mapping[str, str | None]) -> None:
         self._schema = schema

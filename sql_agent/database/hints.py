@@ -37,11 +37,11 @@ from sql_agent.schemas import QueryAnswer
 MAX_CONDITIONS = 4
 MAX_TEXTS = 2
 MAX_LINES = 2
-MAX_PLACES = 3  # of each text of several conditions
-MAX_TRIED = 8  # statements that are run for a hint
+MAX_PLACES = 3  # maximum of places at which one text of several conditions is searched
+MAX_TRIED = 8  # maximum number of statements that are run for a hint
 MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell contains
 FEW_ROWS = 3  # a result with more rows gets no hint about empty columns
-_READ_INSTEAD = 5  # filled columns that are read in place of an empty one
+_READ_INSTEAD = 5  # maximum number of filled columns that are read in place of an empty one
 _TRY = "try: "
 
 _LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
@@ -321,7 +321,7 @@ class Hints:
         return self._has_row(text.table or "", equal)
 
     def _after_empty_columns(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[exp.Query | str]:
-        """Yield a remark that lists the empty columns of the result, and a statement that reads filled columns."""
+        """Yield a remark about the empty columns of the result, and a statement that reads filled columns."""
         table = only_table(tree, self._schema)
         if table is None or any(output.is_star for output in tree.selects):
             return

@@ -37,10 +37,10 @@ logger = logging.getLogger(__name__)
 
 _START_S = 60.0  # time limit for the start of a worker, including the import of sqlglot on a busy machine
 _SERVER = "import sys; sys.path[:] = {path!r}; from sql_agent.database.worker import serve; serve()"
-_GRACE_S = 0.2  # after the deadline; a worker that has not answered by then is killed
-_LOOK_UP_S = 30.0  # for a look-up in memory, which takes a few milliseconds on a machine with a free core
+_GRACE_S = 0.2  # a worker that has not answered this long after the deadline is killed
+_LOOK_UP_S = 30.0  # time limit of a look-up in memory, which takes milliseconds on a machine with a free core
 _KEPT_IDLE_S = 10.0  # an idle worker is stopped after this time; starting one takes about 10 ms of CPU time
-_PAUSE_S = 1.0  # between two attempts while the database does not answer
+_PAUSE_S = 1.0  # pause between two attempts while the database does not answer
 _SEE_TRACEBACK = "read the worker process's traceback in the terminal"
 _numbers = itertools.count()
 
@@ -182,7 +182,7 @@ class LocalDatabase(Database):
             raise QueryError(DATABASE_CHANGED, f"the database {self.source} is closed", hint="open it again")
 
     def _too_slow(self) -> QueryAnswer:
-        # A healthy server ends a statement before the deadline. A server that did not may be down.
+        # A healthy server ends a statement before the deadline, so this server may be down.
         if why := self._engine.silence():
             return refusal(UNAVAILABLE, why, "check that the database server runs")
         message = f"interrupted after {self.limits.deadline_s:g} seconds"

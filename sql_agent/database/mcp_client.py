@@ -29,8 +29,8 @@ from sql_agent.schemas import TOOL_NAME, QueryAnswer, QueryLimits
 
 META = "sql_agent"  # our key in `_meta`
 VALUES_URI = "values://named-in/{text}"
-_CONNECT_S = 60.0  # includes the start of a server's worker processes
-_TRANSFER_S = 30.0  # for the transfer of a query and its answer, besides the query's deadline
+_CONNECT_S = 60.0  # time limit; a server first starts its worker processes
+_TRANSFER_S = 30.0  # time limit for sending a query and its answer, besides the query's deadline
 _DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLITE, MYSQL)}
 
 _T = TypeVar("_T")
@@ -110,7 +110,7 @@ class McpDatabase(Database):
             client = await self._connected()
             try:
                 return await client.call_tool(TOOL_NAME, {"sql": sql}, meta=meta, raise_on_error=False)
-            except Exception:  # the session has ended or the server was restarted: reconnect
+            except Exception:  # reconnect, because the session has ended or the server was restarted
                 if is_last:
                     raise
                 await self._disconnect(client)

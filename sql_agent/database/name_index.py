@@ -18,20 +18,20 @@ from rapidfuzz.distance import OSA, LCSseq
 
 from sql_agent.database.schema import Naming, Schema, fold, quoted
 
-MAX_NAMES = 100_000  # read from each table
+MAX_NAMES = 100_000  # maximum for one table
 MAX_SEARCHED_CHARS = 80
 _CANDIDATES = 200
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _SHARED_CHARS = 3  # minimum of consecutive Chinese characters that a text and a name must share, without a common end
-_COMMON_END = 100  # names with the same last two or three characters
+_COMMON_END = 100  # minimum number of names that share a common end of two or three characters
 _MAX_SHARING_CHARS = 20  # a longer Chinese text is not searched for parts of names
-_MAX_CUT_CHARS = 8  # the end or beginning of a longer text is a word of a sentence and no abbreviation
-_MOST_CUT = 4  # most characters of a text before or after a misspelt Chinese name
+_MAX_CUT_CHARS = 8  # maximum length of a text whose beginning or end may abbreviate a name
+_MOST_CUT = 4  # maximum number of characters of a text before or after a misspelt Chinese name
 _SHARED_LETTERS = 5  # minimum length of a word that a text and a name share
 _MAX_WORDS = 8  # a text with more words is not searched for parts of names
-_WORDS_TOGETHER = 3  # most consecutive words that are searched as one part
+_WORDS_TOGETHER = 3  # maximum number of consecutive words that are searched as one part
 _MOST_SHARING = 40  # a part of more names is too common, such as 综合征 or "tablets"
-_MOST_CALLED = 3  # rows for one formal name
+_MOST_CALLED = 3  # maximum number of rows for one formal name
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _DASH = re.compile("[‐-―−]")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
@@ -50,7 +50,7 @@ class Name:
 
 
 class Found(NamedTuple):
-    """The row names similar to one text, the most similar first.
+    """The names of rows that are similar to one text, the most similar first.
 
     `exact` names equal the text except for case and blanks. `aliases` are names of rows with the text as alias.
     `longer` names contain the text. `near` names are misspelt in the text or are part of the text.
@@ -80,11 +80,10 @@ class NameIndex:
         self._all = "\n".join(self._keys)
         self._longest = max(map(len, self._keys), default=0)
         ends = Counter(key[-size:] for key in self._keys for size in (2, 3) if len(key) > size)
-        # Common ends of names, such as 胶囊: a piece of an unknown name stands before them.
+        # Common ends of names, such as 胶囊; the text before such an end may be a part of an unknown name.
         self.ends = tuple(end for end, count in ends.items() if count >= _COMMON_END)
 
     def find(self, text: str) -> Found:
-        """Return the names similar to `text`."""
         key = comparable(text)[:MAX_SEARCHED_CHARS]
         if not key:
             return Found()
@@ -264,11 +263,11 @@ def read_names(
 
 
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
-    """Yield pairs of a name in `naming.called` and the `Name` of the row. `names` maps comparable texts to row names.
+    """Yield each everyday name in `naming.called` with the `Name` of its row, named by the formal name.
 
-    The row's name is the formal name. Without such a row, the rows with the shortest names that contain the formal name
-    are taken: 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素. A row with one of the other names is paired
-    with the formal name too.
+    If no row has the formal name, everyday names are yielded with the shortest names that contain it as a word, such as
+    盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素, which differs; and the formal name with rows
+    that have an everyday name. `names` maps comparable texts to row names.
     """
     all_names = "\n".join(["", *names, ""])
     rest = rest_pattern(naming.beside)

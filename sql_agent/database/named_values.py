@@ -1,6 +1,6 @@
 """Find the values of a database that a question names, so that a statement copies them and does not guess.
 
-A value is a row's name, also misspelt or by another name, or a word of text cells: an item of a cell, or a part of
+A value is the name or alias of a row, which may be misspelt, or a word of text cells: an item of a cell, or a part of
 items. A question in Chinese has no blanks, so every part is looked up, and of overlapping parts the longest name or
 item counts. A word is shown with the columns that have it as an item, then those with most.
 """
@@ -23,21 +23,21 @@ from sql_agent.database.cell_texts import BETWEEN, CellTexts
 from sql_agent.database.name_index import Name, NameIndex, comparable, is_word
 from sql_agent.schemas import Record
 
-MAX_VALUES = 5  # for one question
-_MAX_TEXT = 600  # characters of a question that are searched
-_MAX_COLUMNS = 4  # shown for one value
-_MAX_OF_TABLE = 2  # of them, of one table
-_MAX_ROWS = 3  # shown for one name
-_MAX_ITEMS = 300_000  # kept in memory, with their columns
+MAX_VALUES = 5  # maximum for one question
+_MAX_TEXT = 600  # maximum number of searched characters of a question
+_MAX_COLUMNS = 4  # maximum for one value
+_MAX_OF_TABLE = 2  # maximum of these from one table
+_MAX_ROWS = 3  # maximum for one name
+_MAX_ITEMS = 300_000  # maximum in memory
 _MAX_ITEM_CHARS = 40
-_MAX_CUT_CHARS = 8  # of an item that also counts without an end
-_MIN_PART_CHARS = 3  # shortest beginning of a name
-_MIN_MIDDLE_CHARS = 4  # shortest other part of a name
+_MAX_CUT_CHARS = 8  # maximum length of an item that is also found by all but its first or last character
+_MIN_PART_CHARS = 3  # minimum length of the beginning of a name
+_MIN_MIDDLE_CHARS = 4  # minimum length of another part of a name
 _FEW = 3  # a part from the middle of more names is too common
 _MIN_MISSPELT_CHARS = 4
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
-_MOST_SIMILAR = 50  # names that are compared with a question by edit distance
-_SEVERAL = 3  # names of rows with a word
+_MOST_SIMILAR = 50  # maximum number of names whose edit distance to a question is computed
+_SEVERAL = 3  # minimum number of names with a word that make the word a term
 _ITEM_SHARE = 0.005  # minimum share of a term's occurrences that are whole items
 _MIN_OCCURRENCES = 5  # of a word that is no item, minus its length
 _MOST_OCCURRENCES = 20  # a part that occurs more often and never as an item is no term: 少量

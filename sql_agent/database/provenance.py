@@ -29,9 +29,9 @@ from sql_agent.reward.judges.items import Reader
 from sql_agent.reward.judges.reference_parser import searched_texts, searches, written_texts, written_values
 from sql_agent.schemas import Cell, Evidence, QueryCall, Question
 
-_MOST_OTHERS = 20  # values of the evidence's columns in other rows that all queries may show together
+_MOST_OTHERS = 20  # maximum number of values in rows without evidence that all queries together may show
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
-_ANOTHER = "—"  # replaces the text of a cell
+_ANOTHER = "—"  # the text that replaces the text of a cell
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 Records = Sequence[tuple[Cell, ...]]
@@ -47,8 +47,8 @@ def judge_case(  # noqa: PLR0917  the parts of a graded rollout
 ) -> JudgeCase:
     """Return the input of a judge for `answer`, with the evidence that `calls` read and the names of its rows.
 
-    `names` gives the row names of a table, as the task defines them. `reader` must be for the question's language. Row
-    names are looked up only for an answer with a colon.
+    `names` gives a table's column of row names and their aliases, as the task defines them. `reader` must be for the
+    question's language. Row names are looked up only for an answer with a colon.
     """
     conclusion = reader.number_or_yes_no(question.answer, question.question)
     read = None
@@ -100,7 +100,7 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
 def row_names(
     evidence: Iterable[Evidence], database: Database, names: Mapping[str, Naming]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return for each item of `evidence` the names of its row, aliases and everyday names too, or ()."""
+    """Return for each item of `evidence` all names of its row, with aliases and everyday names; () without names."""
     evidence = tuple(evidence)
     rows = dict.fromkeys((item.table, item.row_id) for item in evidence)
     named = {row: tuple(_names_of(*row, database, names.get(row[0]))) for row in rows}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sql_agent.errors import DatabaseFileError
 
-MAX_HINT_CHARS = 200  # for models with a small context
+MAX_HINT_CHARS = 200  # a small limit, for models with a small context
 _TABLES_DESCRIBED = 4  # a hint lists no columns in a database with more tables
 _MUCH_NEARER = 0.1  # minimum by which a column of another table must be more similar
 
@@ -34,10 +34,10 @@ def quoted(name: str) -> str:
 class Naming:
     """The column with the names of a table's rows, and the sources of their aliases.
 
-    `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to names
-    that are in no cell, such as brands and everyday names. They also apply to a row whose name is the formal name
-    surrounded by words of `beside`, such as a salt or a dosage form. `near` maps a column to columns that people
-    take for the column, `said` to words that people use for the column.
+    `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to everyday
+    names, which are in no cell, such as brands. They also apply to a row whose name is the formal name surrounded by
+    words of `beside`, such as a salt or a dosage form. `near` maps a column to columns that people take for the column,
+    `said` to words that people use for the column.
     """
 
     column: str
@@ -53,7 +53,8 @@ class RequiredSchema:
     """The tables that a database must have, each with its required columns and at least one row.
 
     Statements may read only these tables. If `tables` is None, statements may read every table, and the database must
-    have at least one. `hint` says how to get such a database. `names` gives the row names of a table, for hints.
+    have at least one. `hint` says how to get such a database. `names` gives, by table, the column that names its rows,
+    and aliases of these names.
     """
 
     tables: Mapping[str, tuple[str, ...]] | None

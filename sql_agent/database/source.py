@@ -56,7 +56,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Opened:
-    """A checked database. `names` gives the row names of a table; `hinted` is whether answers have hints."""
+    """A checked database. `names` gives the column that names a table's rows; with `hinted`, answers have hints."""
 
     engine: Engine
     schema: Schema

@@ -14,7 +14,7 @@ from sql_agent.errors import QueryError
 
 
 class RefusedByDesignError(QueryError):
-    """The refusal of a WITH query that SQLite would run: a recursive one, or one with the name of a table."""
+    """A WITH query that SQLite would run is refused: it is recursive, or has the name of a table."""
 
 
 class Relation(NamedTuple):

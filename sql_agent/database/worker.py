@@ -48,15 +48,15 @@ from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 from sql_agent.system.process import die_with_parent
 
-_MAX_MEMORY_BYTES = 512 * 1024 * 1024  # address space; the interpreter and its modules need 90 MB
-_MAX_FILE_BYTES = 64 * 1024  # for SQLite's index of a write-ahead log; nothing else is ever written
+_MAX_MEMORY_BYTES = 512 * 1024 * 1024  # limit of the address space; the interpreter and its modules need 90 MB
+_MAX_FILE_BYTES = 64 * 1024  # limit for SQLite's index of a write-ahead log, the only file that is written
 # A worker whose memory has grown by this much is replaced, because Python gives little of it back.
 _SWOLLEN_KIB = 100 * 1024
 # Time limit of each statement that is run for a hint, about ten times its usual duration.
 _HINT_STATEMENT_S = 0.25
 _WARM_UP_S = 0.1  # time limit of a new worker's own statement
-_SHORTEST_S = 0.01  # shortest time limit; 0 would mean no limit to a database server
-_MOST_DATABASES = 100  # databases whose indexes the server keeps
+_SHORTEST_S = 0.01  # minimum time limit, because 0 means no limit to a database server
+_MOST_DATABASES = 100  # maximum number of databases whose indexes the server keeps in memory
 _FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
 
 

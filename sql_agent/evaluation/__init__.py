@@ -1,1 +1,0 @@
-"""Evaluate a model on question files, and compare models question by question."""

@@ -23,8 +23,8 @@ class About(Record):
     """The model, the settings and the judge of an evaluation; `model` is the name in tables and reports.
 
     `base_url` and `remote_model` are the endpoint of a remote model and its name there. `run` is the run that trained
-    the model, if known. Each question is asked `samples` times. Their vote is a refusal if a smaller share than
-    `refuse_below` (0–1) agrees; None: the share is chosen from the votes.
+    the model, if known. Each question is asked `samples` times. If a smaller share of samples than `refuse_below` (0–1)
+    agrees, their vote is a refusal; None: a share chosen from the votes.
     """
 
     model: str

@@ -17,7 +17,7 @@ from sql_agent.schemas import Lang, Outcome, Question, Record, RolloutRecord, Us
 
 Readers = Mapping[Lang, Reader]
 Value = Callable[[RolloutRecord, Readers], float | None]
-SAMPLE = "#"  # between the id of a question and the number of a sample
+SAMPLE = "#"  # separates a question's id and the number of a sample
 
 
 class Figure(Record):

@@ -26,7 +26,7 @@ from sql_agent.schemas import Question, Record, RolloutRecord
 from sql_agent.system.files import write_text
 from sql_agent.tasks.task import load_task
 
-_NO_STATEMENT = "NONE"  # for a missing statement, because an empty line ends a conversation
+_NO_STATEMENT = "NONE"  # written for a missing statement, because an empty line ends a conversation
 _PARTS = re.compile(rf"{SQLITE.parts.pattern}|(?P<blanks>\s+)", re.DOTALL)  # the public evaluators run SQLite
 _LINE_MARKS = re.compile(r"[\t\r\n]")
 

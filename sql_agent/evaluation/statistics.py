@@ -15,7 +15,7 @@ from sql_agent.rollouts.metrics import is_accurate
 from sql_agent.schemas import Record, RolloutRecord
 
 RESAMPLES = 2000
-_BATCH = 4_000_000  # random numbers in memory at once; 8 bytes each, 32 MB
+_BATCH = 4_000_000  # maximum number of random numbers in memory; 8 bytes each, 32 MB
 _PERCENTILES = (2.5, 97.5)
 
 Values = npt.NDArray[np.float64]

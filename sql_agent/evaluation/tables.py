@@ -101,7 +101,7 @@ def _accuracies(results: Sequence[Mapping[str, Group]]) -> list[TableRow]:
 
 
 def _text(figure: Figure | None, measure: Measure) -> str:
-    """Return a figure with its interval, such as "81.2 % [78.0, 84.1]", or "–" without a figure."""
+    """Return a figure with its interval, such as "81.2 % [78.0, 84.1]"; "–" for None."""
     if figure is None:
         return "–"
     factor, digits = {"share": (100, 1), "number": (1, _digits(figure.value)), "seconds": (1, 2), "dollars": (1, 5)}[

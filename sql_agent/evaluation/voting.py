@@ -23,7 +23,7 @@ from sql_agent.schemas import Lang, Question, RewardParts, RolloutRecord
 Doubt = Callable[[RolloutRecord], bool]
 
 _WORD = re.compile(r"[^\W\d_]+")
-_PENALTY = 10  # right answers that one wrong answer outweighs when the threshold is chosen
+_PENALTY = 10  # one wrong answer costs as much as this many right answers earn
 
 
 class Vote(NamedTuple):
@@ -128,11 +128,11 @@ class Doubts:
         return self._known is not None and not _words(question) <= self._known | _words(" ".join(sql.split("'")[1::2]))
 
     def _find_never_true(self, sql: str, name: str | None) -> bool:
-        """Return whether a condition alone finds no row; conditions that call functions, as for times, are left out."""
+        """Return whether a condition alone finds no row. Conditions with functions, as for times, are not tried."""
         with self._databases.of(name) as database:
             try:
                 tree = sqlglot.parse_one(sql, read=database.dialect.name)
-            except SqlglotError:  # SQLite takes more than sqlglot does
+            except SqlglotError:  # SQLite accepts more than sqlglot does
                 return False
             if not isinstance(tree, exp.Query):
                 return False

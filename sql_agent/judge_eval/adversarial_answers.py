@@ -17,7 +17,7 @@ _QUOTED = re.compile(r"'%?([^'%]+)%?'")
 _LOOKALIKES = str.maketrans("aceopxyiASBEHKMOPCTX非不无没错", "асеорхуіАЅВЕНКМОРСТХ⾮不⽆沒錯")
 _REPEATED = 10
 _NUMBER_MARKS = ("> {n}", "≥{n}", "~{n}", "{next}、{n}", "{next}/{n}", "负{n}", "{n}元", "No. {next}: {n}")
-_SALAD_WORDS = 6  # fewer words may be understood in any order
+_SALAD_WORDS = 6  # minimum number of shuffled words: fewer words may be understood in any order
 
 
 def negated(subject: Subject, rng: Random) -> str | None:
@@ -142,7 +142,7 @@ def number_changed(subject: Subject, rng: Random) -> str | None:
     """Give another number."""
 
     def change(number: str) -> str | None:
-        return rng.choice(forms)(number) if float(number) else None  # 00 and 0.0 are no other numbers
+        return rng.choice(forms)(number) if float(number) else None  # 00 and 0.0 are the same number as 0
 
     forms: list[Callable[[str], str]] = [
         lambda n: str(int(float(n)) + 1),

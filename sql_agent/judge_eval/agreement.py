@@ -11,7 +11,7 @@ from sql_agent.schemas import Record
 
 Values = npt.NDArray[np.float64]
 LEVELS = 5
-RESAMPLES = 1000  # of a bootstrap; the tests take fewer
+RESAMPLES = 1000  # number of bootstrap samples; the tests take fewer
 
 
 def spearman(scores: Values, labels: Values) -> float:

@@ -95,7 +95,7 @@ def _parse(text: str, source: str) -> list[LabelledCase]:
 
 
 T = TypeVar("T")
-_CANDIDATES = 50  # examples of a task type that are tried until one shares no part of the answer
+_CANDIDATES = 50  # maximum number of examples that are tried until one shares no part of the answer
 
 
 @dataclass(frozen=True)

@@ -44,13 +44,12 @@ class Wordings(Record):
 
     @property
     def frames(self) -> tuple[str, ...]:
-        """All frames that make the fact in their gap "{}" false."""
+        """All sentence frames that make the fact at "{}" false."""
         return (*self.facts, *self.marks, *self.restrictions)
 
 
 @cache
 def wordings() -> dict[Lang, Wordings]:
-    """Return the content of wordings.toml by language."""
     text = files(__package__).joinpath("wordings.toml").read_text(encoding="utf-8")
     return TypeAdapter(dict[Lang, Wordings]).validate_python(tomllib.loads(text))
 
@@ -97,7 +96,7 @@ class Subject:
 
     @property
     def owned(self) -> list[tuple[str, list[str]]] | None:
-        """The names of a comparison with the items of each; None unless every fact has the form "Name: items"."""
+        """The names before colons, each with its items; None unless every fact has the form "Name: items"."""
         colon, comma = _COLON[self.lang], _COMMA[self.lang]
         pairs = [fact.partition(colon) for fact in self.facts]
         if len(pairs) < 2 or len({name for name, found, _ in pairs if found}) < len(pairs):
@@ -108,11 +107,10 @@ class Subject:
         return self.separator.join(facts)
 
     def listed(self, items: Iterable[str]) -> str:
-        """Return `items` as a list after one name."""
         return _COMMA[self.lang].join(items)
 
     def of_owners(self, owned: Iterable[tuple[str, Iterable[str]]]) -> str:
-        """Return a reference answer with the names in `owned`, each with its items."""
+        """Return a reference answer with each name in `owned` and its items, such as "A: x, y; B: z"."""
         return self.joined(f"{name}{_COLON[self.lang]}{self.listed(items)}" for name, items in owned)
 
 

@@ -1,1 +1,0 @@
-"""Read, check, reword and filter question files."""

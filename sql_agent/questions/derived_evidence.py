@@ -11,7 +11,7 @@ from sql_agent.reward.judges.items import is_prose
 from sql_agent.schemas import Evidence, QueryAnswer, Question
 
 _NAME = re.compile(r"\w+")
-_SHORTEST = 2  # characters; nearly every text contains a single character
+_SHORTEST = 2  # minimum length of a cell; nearly every text contains a single character
 _ITEM_END = re.compile(r"[;；、\n]")
 
 

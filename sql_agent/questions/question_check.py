@@ -24,7 +24,7 @@ Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
 # Minimum share of gold SQL that returns rows, and minimum mean score of references, which limits every policy's reward.
 REQUIRED_SHARE = 0.9
-_MIN_CHECKED = 8  # questions, even after the time limit
+_MIN_CHECKED = 8  # minimum number of questions, even after the time limit
 _COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)
 _TABLE = re.compile(r"""\b(?:FROM|JOIN)\s+(\w+|`(?:[^`]|``)+`|"(?:[^"]|"")+")""", re.IGNORECASE)
 _NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})

@@ -26,8 +26,8 @@ from sql_agent.reward.judges.prompt_parts import json_string, render
 from sql_agent.schemas import Lang, QueryCall, Question, Record, Usage, facts_of
 
 _FULL_MARKS = 1.0 - 1e-9
-MOST_WORDINGS = 5  # there are six voices for the split test
-_MOST_STATEMENTS = 2  # the second statement follows an error or a hint
+MOST_WORDINGS = 5  # maximum; there are six voices for the split test
+_MOST_STATEMENTS = 2  # maximum; the second statement follows an error or a hint
 _REPAIR = "That is not a JSON object of the form {form}. Reply with it and nothing else."
 
 

@@ -79,7 +79,7 @@ def kept_texts(question: Question) -> tuple[str, ...]:
 
 
 def cheap_problem(original: Question, text: str, reader: Reader, names_in: NamesIn) -> Problem | None:
-    """Return why `text` cannot replace the text of `original`, by checks without a model; None if it can."""
+    """Return why `text` cannot replace the text of `original`, or None if it can. No model is asked."""
     return (
         _form_problem(original, text)
         or _name_problem(original, text, names_in)

@@ -31,7 +31,7 @@ _DECIDE_AGAIN = 'That is not a JSON object of the form {"reason": "…", "keep":
 _GIVE_FACTS_AGAIN = 'That is not a JSON object of the form {"facts": ["…"]}. Reply with it and nothing else.'
 _SHOWN = ("question", "answer", "sql", "evidence", "task_type")  # fields of a question in the request for a decision
 _SEPARATORS: dict[Lang, str] = {"en": "; ", "zh": "；"}
-_MAX_SOURCE_CHARS = 4000  # of all texts to quote from in one request
+_MAX_SOURCE_CHARS = 4000  # maximum for all texts to quote from in one request
 
 
 class Entry(Record):
@@ -178,7 +178,7 @@ class FactList(Record):
 
 
 class Rewritten(NamedTuple):
-    """A question whose reference is now facts, or still prose because of `problem`, and the cost of the requests."""
+    """A question whose reference is now facts, or is still prose because of `problem`; and the cost."""
 
     question: Question
     problem: str

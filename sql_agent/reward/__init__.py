@@ -13,9 +13,9 @@ from sql_agent.schemas import Evidence, QueryCall, Question, Record, RewardParts
 class JudgeCase(Record):
     """The input of a judge: the question with its reference, the agent's final answer, and its queries in order.
 
-    `evidence_read` is the part of the question's evidence that the queries read (see database/provenance.py); None if
-    unknown. `row_names` has a tuple for each item of the evidence, with all names of the item's row; it is empty if the
-    names were not looked up.
+    `evidence_read` is the part of the question's evidence that the queries read (see database/provenance.py); None
+    if unknown. `row_names` has a tuple for each item of the evidence, with all names of the item's row; () if they
+    were not looked up.
     """
 
     question: Question
@@ -40,7 +40,7 @@ class Verdict(Record):
 
 @runtime_checkable
 class Judge(Protocol):
-    """Grades cases. A judge that wraps others (a panel, a cache) has the same interface."""
+    """Grades cases. A judge that wraps others, such as a panel, has the same interface."""
 
     @property
     def name(self) -> str:

@@ -88,7 +88,7 @@ class _Factory:
             raise ConfigError(f"the panel {name} names a judge twice", hint="name each once, as in llm:A+llm:B")
         members = [(label, self._member(label)) for label in labels]
         judge = members[0][1] if len(members) == 1 else PanelJudge(members)
-        return judge if name == "facts" else PrefilteredJudge(judge)  # no model reads what "facts" grades
+        return judge if name == "facts" else PrefilteredJudge(judge)  # the judge "facts" asks no model
 
     def client(self, model: str | None) -> JudgeClient:
         from sql_agent.reward.judges.client import JudgeClient  # noqa: PLC0415

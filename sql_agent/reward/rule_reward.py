@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sql_agent.schemas import QueryCall
 
 RULE_REWARD = 0.1
-FULL_REWARD = RULE_REWARD + 1.0  # of a right answer after a query that returned rows
+FULL_REWARD = RULE_REWARD + 1.0  # the reward of a right answer after a query that returned rows
 
 
 def returned_rows(call: QueryCall) -> bool:

@@ -1,1 +1,0 @@
-"""Turn questions into finished rollouts: store, runners and LLM proxy, built on agent-lightning."""

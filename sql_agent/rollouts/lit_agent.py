@@ -75,7 +75,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         endpoint = _endpoint(resources, rollout, temperature)
         question = Question.model_validate(task)
         if self._http is None:
-            # Without http_proxy, because the run's LLM proxy is in the same network.
+            # The client ignores http_proxy: the run's LLM proxy is in the same network.
             self._http = shared_client(direct=True, on_request=self._numbers)
         try:
             # Without memory all later rollouts would fail too. The supervisor replaces a process that ends.

@@ -159,7 +159,7 @@ def is_accurate(record: RolloutRecord) -> bool:
 
 
 def is_correct(record: RolloutRecord) -> bool:
-    """Return whether the judge's criterion "correct" is 1; without this criterion, whether the answer is accurate."""
+    """Return whether the judge's criterion "correct" is 1. Without it, return `is_accurate`."""
     if record.reward is None:
         return False
     return record.reward.criteria.get("correct", float(is_accurate(record))) == 1.0

@@ -26,11 +26,11 @@ from sql_agent.schemas import RolloutRecord
 from sql_agent.system.servers import bind, new_token
 
 _PROXY_START_S = 120.0
-_SHOWN_CHARS = 100  # characters of the question in the line about a rollout
-_BACKLOG = 2048  # connections that wait for a proxy, which may be replaced meanwhile
-_FIRST_POLLS = 4  # polls that are enough to see a live runner
-_LATE_S = 1.0  # seconds in which a store handles the last request of a dead process
-_SILENT_BEATS = 5  # missed heartbeats after which a runner counts as dead
+_SHOWN_CHARS = 100  # maximum number of characters of a question in the line about a rollout
+_BACKLOG = 2048  # maximum of connections that wait for a proxy, which may be replaced meanwhile
+_FIRST_POLLS = 4  # number of polls after which a live runner has been seen
+_LATE_S = 1.0  # time in which a store handles the last request of a dead process
+_SILENT_BEATS = 5  # number of missed heartbeats after which a runner counts as dead
 
 
 class RunProcesses:

@@ -28,11 +28,11 @@ from sql_agent.rollouts.store import STORE_ERRORS, StoreClient, fail_rollouts, i
 from sql_agent.system.messages import Outage
 from sql_agent.system.servers import bearer
 
-_DEQUEUE_LIMIT = 4  # rollouts per request: enough to fill a runner fast, few enough to leave some for other runners
-_DEQUEUE_PAUSE_S = 0.005  # between two requests, while the queue has rollouts and this runner is not full
-_BUSY_PAUSE_S = 0.03  # while this runner is full, so that the next request takes several rollouts
-_POLL_S = 0.2  # while the queue is empty
-_REPEAT_S = 1.0  # between two reports of the same end of a rollout
+_DEQUEUE_LIMIT = 4  # maximum number of rollouts per request: fills a runner fast, leaves some for others
+_DEQUEUE_PAUSE_S = 0.005  # pause between two requests if the queue has rollouts and this runner is not full
+_BUSY_PAUSE_S = 0.03  # pause while this runner is full, so that the next request takes several rollouts
+_POLL_S = 0.2  # pause while the queue is empty
+_REPEAT_S = 1.0  # pause between two reports of the same end of a rollout
 _BEAT_TIMEOUT_S = 5.0
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from sql_agent.rollouts.store import STORE_ERRORS, StoreClient
 from sql_agent.system.process import handled_signals
 from sql_agent.tasks.task import load_task
 
-_SILENT_S = 4.0  # without a heartbeat of the algorithm before the runner prints that it waits
+_SILENT_S = 4.0  # time without a heartbeat of the algorithm after which the runner prints that it waits
 _PROXY_TIMEOUT_S = 10.0
 
 

@@ -23,17 +23,17 @@ from sql_agent.schemas import Drop, DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
-_SPAN_DEADLINE_S = 10.0  # for the last spans of an ended rollout to arrive
+_SPAN_DEADLINE_S = 10.0  # time limit for the last spans of an ended rollout to arrive
 _PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # drop causes that a dead proxy may have
-_REPORTED_S = 0.5  # seconds until the supervisor has reported a dead process
+_REPORTED_S = 0.5  # time after which the supervisor has reported a dead process
 _IDLE_SHARE = 3.0  # pause after a poll, as a multiple of the poll's duration
-_LONGEST_IDLE_S = 2.0  # the longest such pause, even if the store was stopped for minutes
-_ENQUEUED_AT_ONCE = 32  # concurrent requests, which leave connections of the client for `watch` and the lease
-_GROUPS_KEPT = 4096  # groups whose proxy is cached: more than run at once
-_NOTIFIED_POLL_S = 2.0  # between two polls of a store whose callback finds ends, except those before `run` waits
+_LONGEST_IDLE_S = 2.0  # maximum of this pause, even if the store was stopped for minutes
+_ENQUEUED_AT_ONCE = 32  # limit of concurrent requests, so that `watch` and the lease still get connections
+_GROUPS_KEPT = 4096  # maximum number of groups whose proxy is cached: more than run at once
+_NOTIFIED_POLL_S = 2.0  # pause between two polls of a store whose callback reports ends
 _CANCEL_S = 2.0  # time limit of the request that cancels a rollout
-_LOOK_S = 5.0  # between two checks for rollouts that run for too long
-_SHOWN = 3  # rollouts named in the message about a stall
+_LOOK_S = 5.0  # pause between two checks for rollouts that run for too long
+_SHOWN = 3  # maximum number of rollouts named in the message about a stall
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ _REWARD_NAME, _REWARD_VALUE = f"{_REWARD}.name", f"{_REWARD}.value"
 _SPAN_POLLS_S = (0.01, 0.16)  # first and longest pause between polls; each pause is twice the pause before
 _MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.config.data.max_prompt_length)"
 _RETRIES = 3
-_BATCH_S = 0.02  # wait for more spans to send in the same request
+_BATCH_S = 0.02  # time to wait for more spans, to send all in one request
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 

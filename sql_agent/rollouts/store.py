@@ -24,8 +24,8 @@ _DOWN = (404, 405, 408, 425, 429, 502, 503, 504)  # HTTP statuses of a gateway w
 
 _ENDED = ("succeeded", "failed", "cancelled")
 _SPAN_BYTES = 1400  # estimated memory of a span without attributes
-_MOST_SPAN_BYTES = 256 << 20  # agent-lightning's default is 70 % of the machine's memory
-_KEPT = 4096  # ended rollouts in memory, for late spans and late readers: more than end between two polls (2 s)
+_MOST_SPAN_BYTES = 256 << 20  # limit; agent-lightning's default is 70 % of the machine's memory
+_KEPT = 4096  # maximum number of ended rollouts in memory: more than end between two polls (2 s)
 
 
 class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]

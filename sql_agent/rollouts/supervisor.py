@@ -25,9 +25,9 @@ from sql_agent.system.resources import (
 
 Job = Callable[[Any], object]
 
-_EARLY_S = 5.0  # a death within this time after the start is early
-_MAX_EARLY = 5  # consecutive early deaths after which a child is not replaced
-_GRACE_S = 3.0  # between SIGTERM and SIGKILL
+_EARLY_S = 5.0  # a child that dies within this time after its start dies early
+_MAX_EARLY = 5  # after this many consecutive early deaths a child is not replaced
+_GRACE_S = 3.0  # pause between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _replace_those_that_die(pipe: Connection, jobs: Mapping[str, Job], children:
         process = context.Process(target=_do, args=(pipe, jobs[order.kind], order.argument), name=order.name)
         try:
             process.start()
-        except OSError as error:  # no more memory, processes or files; other children continue
+        except OSError as error:  # memory, processes or files ran out; other children continue
             how = f"could not be started ({error.strerror or error})"
             pipe.send(Ended(order.name, 0, how, replaced=False))
             return

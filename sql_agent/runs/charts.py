@@ -69,7 +69,7 @@ _NOTE = (
 _WILSON_Z = 1.96  # normal quantile for a 95 % interval
 _STEPS = 5  # steps over which the start and the end of a run are averaged
 _HALF, _DOUBLE = 0.5, 2.0
-_FURTHER = 0.2  # growth of a share or a score that raises no alarm
+_FURTHER = 0.2  # maximum growth of a share or a score that raises no alarm
 
 
 def charts(

@@ -28,7 +28,7 @@ from rich.text import Text
 
 from sql_agent.system.messages import printable
 
-_QUIET_S = 10.0  # seconds without a line, after which a step of supervised fine-tuning prints a line
+_QUIET_S = 10.0  # after this time without a line, a step of supervised fine-tuning prints a line
 _WIDTH = 80  # characters per line if stdout is not a terminal and COLUMNS is not set
 _HEADING_WIDTH = 30  # characters per line of a table's heading
 # In Chinese text, a line may break after any character, but not before closing punctuation.
@@ -64,7 +64,7 @@ class Ui:
     def say(self, text: str) -> None:
         if self._wraps:
             text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
-        # As Text, because square brackets in a str are markup.
+        # Printed as Text, because square brackets in a str are markup.
         self.console.print(Text(printable(text)), soft_wrap=True)
 
     def status(self, text: str) -> AbstractContextManager[object]:

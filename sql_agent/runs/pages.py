@@ -22,8 +22,8 @@ _SCRIPTS = ("text", "access", "data", "chart", "filter", "list", "rollout", "rel
 _PACKAGE = "sql_agent.runs"
 # {value of `Outcome` or `DropCause`: message for people}
 MESSAGES = {word.value: word.message for word in (*Outcome, *DropCause)}
-_BLOCK = 200  # rollouts; to show one of them, a page decompresses the block, in a few milliseconds
-_LEVEL = 6  # gzip's level 9 took three times as long and saved 2 %
+_BLOCK = 200  # rollouts in a block; to show one of them, a page decompresses the block in milliseconds
+_LEVEL = 6  # gzip's compression level; 9 took three times as long and saved 2 %
 _DIGITS = 4  # decimal places
 _COLUMNS = (
     "step", "mode", "set", "group", "question", "reward", "judge", "outcome", "dropped", "advantage", "queries",
@@ -110,7 +110,7 @@ class RolloutPack:
         self._numbers: dict[str, int] = {}  # index into `questions`, by a question's JSON
         self._drops: Counter[str] = Counter()
         self._full: list[bytes] = []
-        self._open: list[str] = []  # JSON records of the unfinished block
+        self._open: list[str] = []  # the JSON records of the unfinished block
 
     def __len__(self) -> int:
         return len(self.columns["step"])

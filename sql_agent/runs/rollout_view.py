@@ -17,11 +17,11 @@ from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts
 from sql_agent.system.messages import printable
 
 _LABEL = 11  # columns for the label
-_LEAST = 8  # columns for the text, even on a narrower terminal
+_LEAST = 8  # minimum number of columns for the text, even on a narrower terminal
 _MEASURED = 10_000  # columns of an imaginary terminal on which the width of a table is measured
 _ROWS_SHOWN = 5
 _CELL_CHARS = 300
-_VALUE_CHARS = 200  # characters of a span's attribute
+_VALUE_CHARS = 200  # maximum number of characters of a span's attribute
 
 
 def show_rollout(record: RolloutRecord, console: Console) -> None:

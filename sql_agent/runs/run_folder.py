@@ -71,7 +71,7 @@ def run_source(run: Path) -> Source:
 
 
 def model_of(config: Mapping[str, Any]) -> str:
-    return config.get("model") or "embedded SmolLM2-135M-Instruct"
+    return config.get("model") or "bundled SmolLM2-135M-Instruct"
 
 
 def is_run(folder: Path) -> bool:

@@ -26,7 +26,7 @@ RolloutLine = Mapping[str, Any]  # a line of rollouts.jsonl
 
 _PACKAGES = {"wandb": "wandb", "swanlab": "swanlab", "tensorboard": "tensorboardX"}
 _COLUMNS = ("step", "set", "question", "sql", "answer", "reference", "reward", "judge", "advantage", "outcome")
-_TABLE_ROWS = 32  # rollouts per table
+_TABLE_ROWS = 32  # maximum number of rollouts per table
 _SFT_LOSS = "sft/loss"
 _OPEN_S = 60  # time limit for connecting to Weights & Biases
 _CLOSE_S = 120.0  # time limit for sending the last data at the end of a run
@@ -160,7 +160,7 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
         raise TrainingError("Weights & Biases has no API key", hint="run `wandb login`, or set WANDB_MODE=offline")
     wandb.setup(wandb.Settings(silent=True))
     run.files.mkdir(parents=True, exist_ok=True)
-    # Sends no data about the machine and its user; commit and versions are in the config.
+    # These settings send no data about the machine and its user; commit and versions are in the config.
     settings = wandb.Settings(
         silent=True, console="off", init_timeout=_OPEN_S, disable_git=True, disable_code=True,
         x_disable_meta=True, x_disable_machine_info=True, x_disable_stats=True,
@@ -168,11 +168,11 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
     opened = wandb.init(
         **run.known,
         dir=str(run.files),
-        mode="offline" if offline else None,  # given, because wandb remembers the mode of an earlier run
+        mode="offline" if offline else None,  # the mode is passed, because wandb remembers that of an earlier run
         settings=settings,
     )
 
-    def losses(values: Sequence[float]) -> None:  # as one chart at step 0, because steps of wandb must not decrease
+    def losses(values: Sequence[float]) -> None:  # a chart at step 0, because wandb's steps must not decrease
         drawn = wandb.Table(columns=["step", "loss"], data=[list(pair) for pair in enumerate(values, 1)])
         opened.log({_SFT_LOSS: wandb.plot.line(drawn, "step", "loss", title=_SFT_LOSS)}, step=0)
 

@@ -1,1 +1,0 @@
-"""Helpers around the operating system: files, memory, signals, sockets and web servers."""

@@ -22,7 +22,7 @@ import uvloop
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130  # exit code
 _PR_SET_PDEATHSIG = 1  # option of prctl(2)
-_SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides the cursor
+_SHOW_CURSOR = b"\x1b[?25h"  # needed after a progress bar, which hides the cursor
 _NEW_OBJECTS = 50_000  # number of new objects between two garbage collections
 
 
@@ -45,7 +45,7 @@ class EventLoop(uvloop.Loop):
         """Connect as uvloop does; after a failure, detach `sock` from its file descriptor."""
         try:
             return await super().create_connection(*args, sock=sock, **kwargs)
-        except (ValueError, TypeError):  # wrong arguments: the socket was not touched
+        except (ValueError, TypeError):  # the arguments were wrong, so the socket was not touched
             raise
         except BaseException:
             if sock is not None:

@@ -26,8 +26,8 @@ from sql_agent.errors import ConfigError, TrainingError
 LOCAL_NAMES = ("127.0.0.1", "localhost")  # host names of this machine
 # uvicorn's default of 5 s closes connections between two training steps.
 _KEEP_ALIVE_S = 3600
-_STOP_S = 5.0  # longest wait for the server to stop
-_GRACE_S = 1  # wait for open requests when the server stops
+_STOP_S = 5.0  # maximum wait for the server to stop
+_GRACE_S = 1  # time for open requests when the server stops
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",

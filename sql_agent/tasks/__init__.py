@@ -1,1 +1,0 @@
-"""Tasks: the databases, prompts, questions and rewards that an agent is trained with."""

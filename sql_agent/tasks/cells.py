@@ -20,13 +20,13 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d+)?")  # not "007", which is a code
-_CODE_DIGITS = 8  # from here on, numbers of equal length are codes: barcodes, phone numbers, dates without hyphens
+_CODE_DIGITS = 8  # numbers of at least this length, all equally long, are codes: barcodes, phone numbers, dates
 # UTF-8 that was read as Windows-1252: its first byte and the following bytes, such as "Ã©" for "é".
 _FOLLOWING = "[\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
 _MOJIBAKE = re.compile(rf"\ufffd|锟斤拷|[ÂÃ]{_FOLLOWING}|[à-ï]{_FOLLOWING}{{2}}")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 _SEPARATOR = re.compile(r"[;；|,、]")  # not ，, which separates clauses
-_LONG_LINE, _LONG_ITEM = 60, 30  # characters
+_LONG_LINE, _LONG_ITEM = 60, 30  # minimum and maximum number of characters
 
 
 def texts_of(value: Any) -> Iterator[str]:

@@ -30,7 +30,7 @@ from sql_agent.database.mysql.connection import connect_to
 from sql_agent.database.schema import quoted
 from sql_agent.errors import DataError
 
-_MAX_CELL_CHARS = 50_000_000  # the csv module's default is 131,072
+_MAX_CELL_CHARS = 50_000_000  # limit; the csv module's default is 131,072
 _ENCODINGS = ("utf-8-sig", "gb18030")
 FORMATS = ".csv, .tsv, .jsonl, .xlsx, .parquet, .db, .sqlite or a MySQL URL"
 _READ_ERRORS = (
@@ -78,7 +78,6 @@ def by_reason(rejected: Iterable[Rejected]) -> dict[str, list[str]]:
 
 
 def write_rejected(rejected: Iterable[Rejected], path: Path) -> None:
-    """Write the rejected records to a JSON Lines file."""
     lines = (json.dumps(asdict(record), ensure_ascii=False) + "\n" for record in rejected)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")

@@ -106,7 +106,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         Raises TrainingError when another running algorithm has the lease.
         """
         store = self.get_store()
-        if isinstance(store, RunStore):  # this run's own store needs no lease
+        if isinstance(store, RunStore):  # the run's own store needs no lease
             return
         self._lease = LeaseHolder(store, uuid4().hex, self._log.folder.name, on_loss=self._lose_store)
         with named_store_errors():

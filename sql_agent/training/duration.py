@@ -9,8 +9,8 @@ from sql_agent.config.settings import Settings
 
 _SPEED_OF_GPUS = 0.55  # exponent: two GPUs were 1.51 times as fast as one, four 2.04 times (docs/lab/2026-11-21.md)
 _START_S = {"verl": 200.0, "local": 20.0}
-_DEMONSTRATION_S = {"verl": 60.0 / 1920, "local": 0.9}  # for one demonstration, with the smallest measured model
-_SAVE_S = {"verl": 8.0, "local": 2.0}  # for one checkpoint of the smallest measured model
+_DEMONSTRATION_S = {"verl": 60.0 / 1920, "local": 0.9}  # seconds for a demonstration, with the smallest measured model
+_SAVE_S = {"verl": 8.0, "local": 2.0}  # seconds for one checkpoint of the smallest measured model
 
 
 @dataclass(frozen=True)

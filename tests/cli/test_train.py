@@ -187,7 +187,7 @@ def test_a_question_that_cannot_be_sent_to_a_store_is_refused_before_anything_st
     assert not (tmp_path / "runs").exists()
 
 
-def test_ci_trains_the_embedded_model_by_the_recipe_for_two_cores_and_other_models_by_the_defaults() -> None:
+def test_ci_trains_the_bundled_model_by_the_recipe_for_two_cores_and_other_models_by_the_defaults() -> None:
     def asked(*arguments: str) -> tuple[int, int]:
         settings, _ = plan_settings(parse_arguments(["--backend=local", *arguments]))
         return settings.train.steps, settings.train.group_size * settings.train.questions_per_step

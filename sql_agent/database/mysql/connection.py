@@ -168,7 +168,7 @@ class MysqlConnection:
         cursor.execute(sql)
         self._check_origin(cursor)
         result = fit((item[0] for item in cursor.description or ()), iter(cursor.fetchone, None), self._limits)
-        for _ in range(self._limits.max_rows + 2):  # read a small remainder to its end
+        for _ in range(self._limits.max_rows + 2):  # a small remainder is read to its end
             if cursor.fetchone() is None:
                 cursor.close()
                 return result

@@ -1,8 +1,8 @@
 """Run statements on a SQLite file that is opened read-only, as long as the file does not change.
 
 SQLite's authorizer decides what a statement may read. sqlglot's parser serves hints, better messages, and finding out
-whether rows come from tables. A statement that sqlglot cannot parse is run all the same. In tests, the
-authorizer alone kept all of 200,000 random and 375 hostile statements from reading another table.
+whether rows come from tables. SQLite also runs statements that sqlglot cannot parse. In tests, the authorizer alone
+kept all of 200,000 random and 375 hostile statements from reading another table.
 """
 
 from __future__ import annotations

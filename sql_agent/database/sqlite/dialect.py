@@ -150,7 +150,7 @@ def _aliases(nodes: Iterable[exp.Expr]) -> frozenset[str]:
 
 
 def _names_a_column(node: exp.Expr) -> bool:
-    """Return whether `node` is an output, left of a comparison, a term of ORDER BY or GROUP BY, or in an aggregate."""
+    """Return whether `node` is an output, on the left of a comparison, in ORDER BY or GROUP BY, or in an aggregate."""
     node, parent = _without_parentheses(node)
     if isinstance(parent, (*_COMPARISONS, *_NULL_SAFE)):
         return node.arg_key == "this"
@@ -163,7 +163,7 @@ def _names_a_column(node: exp.Expr) -> bool:
 
 
 def is_value_position(column: exp.Expr) -> bool:
-    """Return whether `column` is right of a comparison, in a list, in BETWEEN or ||, or an argument after the first."""
+    """Return whether `column` is right of =, <, IN or BETWEEN, in ||, or a second or later argument of a function."""
     node, parent = _without_parentheses(column)
     key = node.arg_key
     return (

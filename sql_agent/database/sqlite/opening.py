@@ -10,7 +10,7 @@ from pathlib import Path
 from sql_agent.database.schema import ForeignKey, RequiredSchema, Schema, fold, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError
 
-MAX_VALUE_BYTES = 10_000_000  # enough for the text of many rows, within a worker's memory
+MAX_VALUE_BYTES = 10_000_000  # limit of a cell: enough for the text of many rows, within a worker's memory
 
 _SQLITE_LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,

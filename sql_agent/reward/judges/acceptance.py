@@ -32,7 +32,7 @@ _CLAUSE = re.compile(r"[.;:。；：！？!?\n]|[,，](?=\s|[㐀-鿿])|\bbut\b|�
 _NEGATIVE = re.compile(
     r"\b(?:no|not|none|nothing|never|without|neither|nor|except|cannot|unable|unknown)\b|n't|没|无|未|不|非|除"
 )
-_SHORTEST = 3  # characters of a value; a shorter value may be a part of other words
+_SHORTEST = 3  # minimum length of a value; a shorter value may be a part of other words
 
 
 def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:

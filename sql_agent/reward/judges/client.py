@@ -31,7 +31,7 @@ Form = TypeVar("Form", bound=BaseModel)
 
 _SHOWN_CHARS = 300
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); corrected by the usage after the call
-_RAISED_AT_MOST = 4  # times max_tokens: a model that never ends its reply must not become expensive
+_RAISED_AT_MOST = 4  # limit as a multiple of max_tokens: a model that never ends its reply must not cost much
 # OpenAI's reasoning models: o1, o3-mini, gpt-5-nano, but not gpt-5-chat-latest or gpt-4o. Recognised by name, because
 # litellm does not know models that are newer than itself.
 _REASONS = re.compile(r"^(?:o\d|gpt-5)(?!.*chat)")
@@ -39,7 +39,7 @@ _REASONS = re.compile(r"^(?:o\d|gpt-5)(?!.*chat)")
 _FILTERED = re.compile(r"usage polic|safety system|content[ _-]?(?:policy|filter|management)", re.IGNORECASE)
 _NO_SCHEMA = re.compile(r"response_format|json_schema", re.IGNORECASE)
 _START = re.compile(r'\{\s*"')
-_MOST_STARTS = 1000  # positions at which parsing is tried, because each try may read the whole reply
+_MOST_STARTS = 1000  # maximum number of positions at which parsing is tried: each try may read the whole reply
 _HINTS = {
     JudgeRefusedError: "choose a judging model, or a content filter, that allows these questions",
     JudgeCutOffError: "raise judge.max_tokens (now {max_tokens}); a model that thinks first needs several thousand",
@@ -71,7 +71,7 @@ class JudgeClient:
         self._limiter = EndpointLimiter(limits)
         self._timeout_s = timeout_s
         self._max_tokens = max_tokens
-        self._sends_schema = True  # until the endpoint refuses a schema
+        self._sends_schema = True  # False once the endpoint has refused a schema
         self._has_answered = False
         self._outage = Outage(f"The endpoint of the judge {model!r}", logger.warning)
 
@@ -123,7 +123,7 @@ class JudgeClient:
                 raise self._error(JudgeCutOffError, f"was cut off at {cut_off_at} tokens", usage) from None
             raise self._error(JudgeError, f"failed: {error} ({usage.requests} requests)", usage) from None
         except OpenAIError as error:
-            if _status(error) == 400 and _FILTERED.search(str(error)):  # by words: litellm loses the code of the error
+            if _status(error) == 400 and _FILTERED.search(str(error)):  # litellm loses the error's code
                 raise self._error(JudgeRefusedError, f"refused to grade: {str(error)[:300]}", usage) from None
             raise self._error(JudgeError, f"failed: {_shown(error)}", usage) from None
 
@@ -162,7 +162,7 @@ class JudgeClient:
         return response
 
     def _retryable_if_passing(self, error: OpenAIError) -> Exception:
-        """Return a RetryableError if a retry may succeed, else `error`; report an endpoint that is down."""
+        """Return a RetryableError if a retry may succeed, else `error`. Log an outage of the endpoint."""
         shown, status = self._without_key(_shown(error)), _status(error)
         if self._sends_schema and status in (400, 422) and _NO_SCHEMA.search(str(error)):
             self._sends_schema = False
@@ -272,5 +272,5 @@ def _usage(response: Any) -> Usage:
 def _litellm() -> Any:
     import litellm  # noqa: PLC0415  slow to import, and only judges that call a model need it
 
-    litellm.suppress_debug_info = True  # it prints advice on every error
+    litellm.suppress_debug_info = True  # litellm prints advice on every error
     return litellm

@@ -14,10 +14,10 @@ from sql_agent.system.messages import OUTAGE_S
 
 T = TypeVar("T")
 
-ATTEMPTS = 6  # requests for one grading, retries and repairs included
+ATTEMPTS = 6  # maximum number of requests for one grading, with retries and requests to mend a reply
 RETRIED_STATUS = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 _FIRST_WAIT_S, _LONGEST_JITTER_S = 0.3, 10.0
-_LONGEST_WAIT_S = 60.0  # the longest wait that an endpoint can ask for
+_LONGEST_WAIT_S = 60.0  # maximum wait that an endpoint can ask for
 
 
 class CallLimits(NamedTuple):

@@ -19,7 +19,7 @@ from sql_agent.reward.judges.reference_parser import Cells, Fact, has_looked, re
 from sql_agent.schemas import Lang
 
 _VERSION = 7  # raise it with every change of a verdict
-_UNREAD = 0.05  # worth of a fact that the answer gives but no query read
+_UNREAD = 0.05  # value of a fact that the answer gives but no query read
 _OTHER = 0.05  # factor for each item that is in a row, but is no fact
 
 
@@ -72,7 +72,7 @@ def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
     found: list[tuple[float, Fact]] = []
     for fact in sorted(facts, key=lambda fact: -len(fact.items)):
         wanted = [(fact.owner, item) for item in fact.items]
-        # Items of an owner may be in any order. Items of another fact, such as "dry, dark place", may not.
+        # Items of an owner may be in any order. Items of a fact without an owner ("dry, dark place") keep their order.
         starts = (i for i in range(len(left)) if _same(left[i : i + len(wanted)], wanted, ordered=not fact.owner))
         if (start := next(starts, None)) is not None:
             del left[start : start + len(wanted)]
@@ -112,7 +112,7 @@ def _verdict(given: float, score: float, others: Sequence[str], cells: Cells) ->
     """Return the verdict on an answer.
 
     `given` is the share of the reference's facts in the answer. `score` is the same share with a worth of 0.05 for each
-    unread fact. `others` are the answer's other items.
+    unread fact. `others` are its other items.
     """
     unread = [item for item in others if not cells.contain(item)]
     kept = 0.0 if unread else _OTHER ** len(others)

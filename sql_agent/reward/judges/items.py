@@ -29,7 +29,7 @@ _RAISED = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")  # superscript digits: 10⁵
 _SAME_SIGNS = str.maketrans("‐‑’", "--'")  # typographic hyphens and apostrophe, and the ASCII ones
 _QUOTES = "\"'“”‘’「」『』《》"
 _PROSE = re.compile(r"\*\*|^#+ |\n|[.!?] +[A-Z]|[。！？](?=.)")
-_LONG = {"en": 40, "zh": 15}  # characters; a shorter text is an item even with a full stop
+_LONG = {"en": 40, "zh": 15}  # minimum number of characters of prose; a shorter text is an item even with a full stop
 
 
 class Words(Record):
@@ -81,7 +81,7 @@ class Reader:
         try:
             number = text2num(bare, "en") if bare[:1].isascii() and bare[:1].isalpha() else cn2an.cn2an(bare, "smart")
             shown = f"{number:.15g}"
-        except (ValueError, LookupError, ArithmeticError):  # cn2an raises each of them for some texts
+        except (ValueError, LookupError, ArithmeticError):  # cn2an raises each of these errors for some texts
             return None
         return shown
 
@@ -90,7 +90,6 @@ class Reader:
         return not asked or not counted or bool(asked & counted)
 
     def forms(self, item: str) -> list[str]:
-        """Return the normalised `item` and its synonyms."""
         return [item, *(other for other, first in self._same.items() if first == item and other != item)]
 
     def begins_with(self, text: str) -> str | None:
@@ -116,7 +115,7 @@ class Reader:
         return re.compile(f"(?:{'|'.join(map(re.escape, counters))})$")
 
 
-@lru_cache(maxsize=8192)  # because the rollouts of a group read the same cells and answer with the same items
+@lru_cache(maxsize=8192)  # cached, because the rollouts of a group read the same cells and give the same items
 def normalise(text: str) -> str:
     """Return `text` without list marks, emphasis and a final full stop, in NFKC and lower case.
 

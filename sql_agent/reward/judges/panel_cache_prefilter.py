@@ -86,7 +86,7 @@ class CachedJudge(JudgeWrapper):
         self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Return the cached verdict, with one cache hit as usage, or the judge's verdict. Raises JudgeError."""
+        """Return the cached verdict, whose usage is one cache hit, else ask the judge. Raises JudgeError."""
         if self._cache is None:  # opened on first use: SQLite connections must not cross a fork
             # JSON and not pickle, because unpickling another user's file could run code.
             self._cache = diskcache.Cache(str(self._folder), disk=diskcache.JSONDisk)
@@ -106,7 +106,7 @@ class CachedJudge(JudgeWrapper):
         return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
 
 
-_MAX_CHARS = 2000  # of an answer
+_MAX_CHARS = 2000  # maximum for an answer
 # JSON, a tuple of rows, a tool call, or SQL.
 _RAW = re.compile(
     r'^\s*(?:[\[{]\s*[\[{(\'"\d]|\(\s*(?:[\[{(\'"]|\d+\s*,))|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',

@@ -28,8 +28,8 @@ _INLINE_MARKS = re.compile(r"\*\*|__|`+|(?<=\s)\*(?=\S)|(?<=\S)\*(?=\s|$)")
 _COMMENT_OR_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL)
 _FACT_END = re.compile("[;；]")
 _NO_ROWS = "(no rows)"
-_AROUND = 40  # characters shown on either side of a quote in a long cell
-_SMALLEST_CELL = 16  # a cell is cut to no fewer characters
+_AROUND = 40  # number of characters shown on either side of a quoted text in a long cell
+_SMALLEST_CELL = 16  # minimum number of characters to which a cell is cut
 _NOTE = 40  # characters reserved for each note on what was left out
 
 
@@ -45,7 +45,6 @@ def render(template: str, values: Mapping[str, str]) -> str:
 
 
 def prompt_text(name: str, lang: Lang) -> str:
-    """Return the prompt file `name`.`lang`.txt of this package."""
     return files("sql_agent.reward.judges").joinpath("prompts", f"{name}.{lang}.txt").read_text(encoding="utf-8")
 
 
@@ -72,7 +71,7 @@ def plain_text(text: str) -> str:
 
 
 def quotes_of(question: Question) -> tuple[str, ...]:
-    """Return the texts to look for in rows: the quotes of the evidence, else the facts of the reference."""
+    """Return the quoted texts, to look for in rows: those of the evidence, else the facts of the reference."""
     quotes = [item.quote for item in question.evidence] or _FACT_END.split(question.answer)
     return tuple(quote.strip() for quote in quotes if quote.strip())
 
@@ -97,7 +96,7 @@ def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: i
 
 
 class _Line(NamedTuple):
-    """One row that may be shown. Rows are sorted by importance: those with a quote first, then by query and place."""
+    """A row of a result. Rows with a quoted text come first, otherwise rows keep their order."""
 
     without_quote: bool
     query: int
@@ -106,7 +105,7 @@ class _Line(NamedTuple):
 
 
 def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) -> str:
-    """Return as many rows as fit into `max_chars`, rows with quotes first, each at most half of `max_chars` long."""
+    """Return as many rows as fit into `max_chars`, those with quoted texts first, each cut to half of `max_chars`."""
     heads = [_cut(_head(call), max_chars // 3) for call in ran]
     rows = [
         _Line(not _has_quote(record, quotes), query, place, _short_row(record, quotes, max_chars // 2))

@@ -29,7 +29,7 @@ from sql_agent.reward.judges.prompt_parts import (
 from sql_agent.schemas import Usage
 
 _VERSION = 3  # raise it when a prompt, the repair text, the shown rows or the parsing of replies changes
-_MAX_ROWS_CHARS = 800  # of each answer; eight of them share one prompt
+_MAX_ROWS_CHARS = 800  # maximum for one answer; eight answers share one prompt
 _REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
 
 
@@ -122,7 +122,7 @@ def _different(cases: Sequence[JudgeCase]) -> list[JudgeCase]:
     """Return one case for each distinct pair of answer and rows, in a random order that depends only on the pairs."""
     by_key = {_key(case): case for case in cases}
     keys = sorted(by_key)
-    random.Random("".join(keys)).shuffle(keys)  # because models favour some places in a list
+    random.Random("".join(keys)).shuffle(keys)  # random order, because models favour some places in a list
     return [by_key[key] for key in keys]
 
 

@@ -18,7 +18,7 @@ from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.items import Reader, is_prose, normalise, sentences, split
 from sql_agent.schemas import Question, facts_of
 
-_LEAST_SEARCHED = 2  # characters of a searched text; a shorter text is in nearly every question
+_LEAST_SEARCHED = 2  # minimum length of a searched text; a single character is in nearly every question
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Cells:
         """
         if not self._quotes:
             return name in self._question and self._in_one_row(f"{name}:{text}")
-        named = list(zip(self._quotes, self._names, strict=False))  # names are empty if the answer has no colon
+        named = list(zip(self._quotes, self._names, strict=False))  # there are no names if the answer has no colon
         rows = [names for quote, names in named if text in quote]
         if not rows and not text.isdigit():  # a count belongs to no single row
             rows = self._names
@@ -162,7 +162,7 @@ class Search(NamedTuple):
     text: str
 
 
-@lru_cache(maxsize=4096)  # because the rollouts of a group often write the same statement
+@lru_cache(maxsize=4096)  # cached, because the rollouts of a group often write the same statement
 def searches(sql: str) -> tuple[Search, ...]:
     """Return the texts with which `sql` compares columns, each paired with every column of the comparison.
 

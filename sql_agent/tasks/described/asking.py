@@ -26,14 +26,14 @@ from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.statement import Comparison, Statement
 from sql_agent.tasks.described.words import filled, half
 
-_ASIDE_SHARE = 0.1  # of all questions: those after a remark
-_MOST_BYTES = 700  # of an answer, about 250 tokens of Chinese: a rollout may write 256
-_NAME_SHARE = 0.25  # of the questions about one row: those that name the row in other words
-_PART_SHARE = 0.4  # of the latter: those whose first statement searches a part of the name, if that finds the row
-_SAID_SHARE = 0.5  # of the searches for a value with an everyday word: those that say this word
-_KNOWN_SHARE = 0.4  # of the latter: those whose first statement searches the database's own word
-_MOST_LISTED = 20  # rows of an answer
-_BOTH_SHARE = 0.12  # of the questions about one cell: those whose statement reads a second column
+_ASIDE_SHARE = 0.1  # share of all questions that follow a remark
+_MOST_BYTES = 700  # maximum for an answer, about 250 tokens of Chinese: a rollout may write 256
+_NAME_SHARE = 0.25  # share of the questions about one row that call the row by another name
+_PART_SHARE = 0.4  # share of these whose first statement searches a part of the name, if that finds the row
+_SAID_SHARE = 0.5  # share of the searches for a value with an everyday word that say this word
+_KNOWN_SHARE = 0.4  # share of these whose first statement searches the database's own word
+_MOST_LISTED = 20  # maximum number of rows of an answer
+_BOTH_SHARE = 0.12  # share of the questions about one cell whose statement reads a second column
 _SEVERAL_CLAUSES = re.compile(r"[，,]\s*\D")  # of a question that says other things already
 # A value that ends with the next word of the sentence.
 _STUTTER = re.compile(r"([\u3400-\u9fff]{2,4})\1|\b([a-z]{4,}) \2\b")

@@ -22,25 +22,25 @@ from sql_agent.tasks.described.statement import Comparison
 from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.described.words import is_verb, wordings
 
-LONGEST_ANSWER = 250  # characters of a cell that is an answer
+LONGEST_ANSWER = 250  # maximum number of characters of a cell that is an answer
 # A word of a text: letters, or a short Chinese clause between punctuation marks.
 _WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
 _SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
-_MOST_OF_A_COLUMN = 40  # conditions, and one more for every `_ROWS_EACH` rows
+_MOST_OF_A_COLUMN = 40  # maximum number of conditions, plus one for every `_ROWS_EACH` rows
 _ROWS_EACH = 10
-_MOST_SEARCHED = 60  # searched words or items of a column, and one more for every `_ROWS_EACH` rows
-PROSE_CHARS = 20  # shorter texts are values such as addresses
+_MOST_SEARCHED = 60  # maximum number of searched words or items, plus one for every `_ROWS_EACH` rows
+PROSE_CHARS = 20  # minimum length of prose; shorter texts are values such as addresses
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
-_LARGE = 1000  # rows of a large table
-_LONGEST_WORD = 5  # characters of a Chinese word in a name
-_CODES = 0.9  # least share of different texts in a column of codes
-_MOST_WITH_WORD = 12  # rows with a searched word
+_LARGE = 1000  # minimum number of rows of a large table
+_LONGEST_WORD = 5  # maximum number of characters of a Chinese word in a name
+_CODES = 0.9  # minimum share of distinct texts in a column of codes
+_MOST_WITH_WORD = 12  # maximum number of rows with a searched word
 COMMON = frozenset({"about", "after", "their", "there", "these", "which", "where", "while", "would", "other", "being"})
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A row, with its `place` in the table and its row key `number`.
+    """A row, its index `place` in the table, and its row key `number`.
 
     `named` is whether a question can name it: the name fits into a sentence, and no other row has it.
     """
@@ -91,11 +91,9 @@ class Catalog:
         return plain and 1 <= len(text) <= LONGEST and len(split(text)) == 1
 
     def table(self, name: str) -> Table:
-        """Return the description of a table."""
         return self.description.tables[name]
 
     def column(self, table: str, name: str) -> Column:
-        """Return the description of a column."""
         return self.description.tables[table].columns[name]
 
     @cache  # noqa: B019
@@ -136,7 +134,6 @@ class Catalog:
         return self.says(value) and sum(cell in f"\0{cells}\0" for cells in self.texts()) == 1
 
     def names_in(self, text: str) -> set[str]:
-        """Return the names of rows that a text contains."""
         folded = text.casefold()
         return {row.name for rows in self.rows.values() for row in rows if row.named and row.name.casefold() in folded}
 
@@ -188,7 +185,7 @@ class Catalog:
     def terms(self, table: str, column: str) -> Mapping[str, int]:
         """Return the words that people search for in a list or a column with a vocabulary, with their numbers of rows.
 
-        A term is no clause and has no digit. It stands in two cells, in a large table in three, or in one fewer if
+        A term is no clause and has no digit. It occurs in at least two cells (in a large table three), or one fewer if
         several columns have it.
         """
         described, items = self.column(table, column), self._with_items(table, column)
@@ -264,7 +261,6 @@ class Catalog:
         return {(c.column, c.value): c for c in self.conditions(table) if c.phrase in {"list", "text", "name"}}
 
     def matching(self, table: str, *tests: Comparison) -> list[Row]:
-        """Return the rows for which all `tests` hold."""
         places = [self._places(table, test) for test in tests]
         found = sorted(frozenset.intersection(*places)) if places else range(len(self.rows[table]))
         return [self.rows[table][place] for place in found]
@@ -274,7 +270,7 @@ class Catalog:
     ) -> list[Row]:
         """Return the rows that meet all conditions but not `without`; [] if there are more than `most`.
 
-        Also return [] if the tests match other rows too, because a longer item contains the searched one.
+        If the tests match other rows too, because a longer item contains the searched one, return [].
         """
         exact = frozenset.intersection(*(self._exact(table, condition) for condition in conditions))
         tests = [test for condition in conditions for test in condition.tests]

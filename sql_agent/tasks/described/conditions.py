@@ -12,7 +12,7 @@ from sql_agent.schemas import Cell, Lang
 from sql_agent.tasks.described.guess_description import DATE
 from sql_agent.tasks.described.statement import Comparison, Operator
 
-LONGEST = 80  # characters of a value that a question or an answer repeats
+LONGEST = 80  # maximum number of characters of a value that a question or an answer repeats
 _TRUE = frozenset({"yes", "y", "true", "t", "1", "1.0", "是", "有"})
 _PERIODS: tuple[tuple[str, Operator], ...] = (("category", "="), ("after", ">"), ("before", "<"))
 

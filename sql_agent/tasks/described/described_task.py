@@ -17,7 +17,7 @@ from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.task import DISCLAIMER, Task, lacks_questions, prompt_file
 
 _SLOT = re.compile(r"\{[^{}]*\}")
-_MOST_CHARS = 6_000  # of the tables in a prompt; a longer text keeps only the names of the columns
+_MOST_CHARS = 6_000  # maximum for the tables in a prompt; a longer text keeps only the names of the columns
 _COUNTERS = {"en": (), "zh": ("个", "种", "项", "条", "本", "位", "次")}
 
 

@@ -1,4 +1,4 @@
-"""Drafts of questions, which are not yet worded and verified, and a base class of the types of questions."""
+"""Drafts, which are questions that are not yet worded and verified, and the base class of question types."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, filled, plural_of, with_article
 
-MOST_ROWS = 8  # rows that an answer lists; nobody wants to read more
-MOST_COUNTED = 10  # rows of a count with evidence
+MOST_ROWS = 8  # maximum number of rows that an answer lists; nobody wants to read more
+MOST_COUNTED = 10  # maximum number of counted rows that are evidence
 _MANY_WORDINGS = 4
-_LABEL_SHARE = 0.5  # of the questions about a column with `also`: those that say its label
+_LABEL_SHARE = 0.5  # share of the questions about a column with `also` that say the column's label
 Key = tuple[str, str]
 _Item = TypeVar("_Item")
 _Phrases = Mapping[str, tuple[str, ...]]
@@ -55,7 +55,7 @@ class Draft:
 
 
 class Drafting:
-    """The base of the types of questions: random rows and conditions, parts of drafts, words.
+    """The base class of question types: chooses rows and conditions, and makes parts of drafts.
 
     All random choices are made by `chosen`.
     """
@@ -155,9 +155,9 @@ class Drafting:
         by_table = {table: rows for table in self._tables if (rows := self._catalog.named(table))}
         columns = {t: [c for c in self._table_columns(t, *kinds) if self._asks(task_type, t, c)] for t in by_table}
         tables = [table for table in by_table if columns[table]]
-        # Tables are drawn by the root of their size, so that a small one is asked about too.
+        # A table's probability is the square root of its size, so that small tables are asked about too.
         weights = [len(by_table[table]) ** 0.5 for table in tables]
-        # Else the rows of a column with few filled cells would be asked about too often.
+        # Otherwise the rows of a column with few filled cells would be asked about too often.
         shares = {t: [(1 + len(self._catalog.filled_rows(t, c))) ** 0.25 for c in columns[t]] for t in tables}
         for _ in range(20 * sum(map(len, by_table.values())) if tables else 0):
             table = self._chosen.choices(tables, weights)[0]
@@ -211,7 +211,7 @@ class Drafting:
         return self._shown(row.table, row.name)
 
     def _shown(self, table: str, name: str) -> str:
-        """Return a row as a question names it: "order 17" where the name is a number or a code."""
+        """Return a row as a question names it: "order 17" if the name is a number or a code."""
         described = self._tables[table]
         if described.name is not None and described.columns[described.name].kind == "name":
             return name

@@ -14,11 +14,11 @@ from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 
-SHARE = 0.4  # of the questions: those for which a failing statement is sought, not always with success
-_MOST_READ = 600  # characters of two columns in one result
-_MOST_AROUND = 4  # Chinese characters beside a name that are mistaken for a part of it
+SHARE = 0.4  # share of the questions for which a failing statement is sought, not always with success
+_MOST_READ = 600  # maximum number of characters of two columns in one result
+_MOST_AROUND = 4  # maximum number of Chinese characters that are mistaken for a part of a name
 _END = re.compile(r"[\s，。？！、：；“”,.?!:;\"'’…-]")
-_ONE_CELL = frozenset({"lookup", "part", "yes_no"})  # types that are answered from one column of one row
+_ONE_CELL = frozenset({"lookup", "part", "yes_no"})  # types of questions that one cell answers
 
 
 @dataclass(frozen=True)

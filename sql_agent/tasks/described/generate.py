@@ -31,8 +31,8 @@ from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.task import Task
 
-_PER_TYPE = 120  # questions of each type, of all splits together
-# Factors for the types that people ask more or less often.
+_PER_TYPE = 120  # number of questions of each type, in all splits together
+# Factors for types of questions that people ask more or less often.
 _WEIGHTS = {
     "lookup": 2.5,
     "yes_no": 2.0,
@@ -52,7 +52,7 @@ _WEIGHTS = {
 }
 # Types with few drafts: the rows of each draft are put into one split before others.
 _SEARCHED = {"search", "related", "range", "any_of", "negation"}
-_DRAWN = 8  # drafts for each wanted question, because many have rows of several splits
+_DRAWN = 8  # number of drafts for each wanted question: the rows of many are in several splits
 PATIENT = QueryLimits(deadline_s=30.0)  # no question may fail because the machine is busy
 
 Made = dict[str, list[Question]]
@@ -115,7 +115,7 @@ def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
 
 
 def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: random.Random) -> list[Draft]:
-    """Return drafts of all types. Table questions have their own random source `many_rows`, and change no others."""
+    """Return drafts of all types. Table questions, with their own random source `many_rows`, change no others."""
     about_rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
     linked, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
     makers: list[Callable[[], Iterator[Draft]]] = [

@@ -18,7 +18,7 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _YEAR = re.compile(r"(?:^|_|\b)(?:year|yr)(?:$|_|\b)|年份?$", re.IGNORECASE)
 _ID = re.compile(r"(?:^|_|[a-z])(?:id|uuid|guid|key|code|no|num|number)s?$|编号$|代码$|号$", re.IGNORECASE)
-_SURROGATE = re.compile(r"(?:^|_|[a-z])(?:id|ID|Id|rowid)$|编号$")  # a number that nobody asks for
+_SURROGATE = re.compile(r"(?:^|_|[a-z])(?:id|ID|Id|rowid)$|编号$")  # the name of a key, for which nobody asks
 _PREFIX = re.compile(r"^(?:d|t|tb|tbl|dim|fact)_", re.IGNORECASE)
 _NAME = re.compile(r"(?:^|_|\b|[a-z])(?:name|title|label)$|名称?$|标题$|姓名$", re.IGNORECASE)
 _NEVER_A_NAME = re.compile(
@@ -33,9 +33,9 @@ _FLAGS = (
     *({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"}, {"是", "否"}, {"有", "无"}, {"0", "1"}),
     *({"0.0", "1.0"},),
 )
-_MOSTLY = 0.9  # a guess must fit this share of the filled cells
-_LISTED = 0.4  # least share of the filled cells with a separator
-_LONGEST_NAME, _LONGEST_ITEM, _LONGEST_CATEGORY = 80, 40, 40  # characters
+_MOSTLY = 0.9  # minimum share of the filled cells that a guess must fit
+_LISTED = 0.4  # minimum share of the filled cells with a separator
+_LONGEST_NAME, _LONGEST_ITEM, _LONGEST_CATEGORY = 80, 40, 40  # maximum numbers of characters
 _MOST_CATEGORIES = 60
 _VALUES_SHOWN = 8
 

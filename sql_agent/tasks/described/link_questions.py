@@ -10,7 +10,7 @@ from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
 from sql_agent.tasks.described.words import is_noun, is_person
 
-_MOST_NAMED = 3  # rows that a text names
+_MOST_NAMED = 3  # maximum number of rows that a text names
 
 
 class LinkQuestions(Drafting):

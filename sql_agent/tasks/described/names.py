@@ -9,7 +9,7 @@ from sql_agent.database import Naming
 from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
 from sql_agent.tasks.described.catalog import Catalog, Row
 
-_LEAST = 2  # characters of a shortened name
+_LEAST = 2  # minimum number of characters of a shortened name
 
 
 class OtherNames:
@@ -27,7 +27,7 @@ class OtherNames:
         key = comparable(row.name)
         others = [name for name in self._aliases.get((row.table, key), ()) if comparable(name) not in key]
         ways = [chosen.sample(others, len(others)), list(self.short(row)), list(self.misspelt(row.name, chosen))]
-        if chosen.random() < 0.5:  # a row with everyday names is misspelt too
+        if chosen.random() < 0.5:  # so that rows with everyday names are also misspelt
             chosen.shuffle(ways)
         return next((name for way in ways for name in way if self._leads_to(name, row)), None)
 

@@ -17,9 +17,9 @@ from sql_agent.tasks.described.description import Column, Description, Kind, Wor
 from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.task import prompt_file
 
-LEAST_TOKENS = 4000  # of a reply about `_MOST_COLUMNS` columns
-_MOST_COLUMNS = 10  # of one request; a wider table has several requests
-_MOST_VALUES, _MOST_CHARS = 5, 40  # values of a column that the teacher sees, characters of each value
+LEAST_TOKENS = 4000  # minimum token limit for a reply about `_MOST_COLUMNS` columns
+_MOST_COLUMNS = 10  # maximum for one request; a wider table has several requests
+_MOST_VALUES, _MOST_CHARS = 5, 40  # maximum of values of a column that the teacher sees, and of characters of each
 _AGAIN = "That is not a JSON object of the form that was asked for. Reply with it and nothing else."
 # The kinds of columns for which a field of ColumnProposal is used, and the slots of each of its wordings.
 _KINDS: Mapping[str, tuple[tuple[Kind, ...], tuple[str, ...]]] = {

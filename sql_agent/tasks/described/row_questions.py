@@ -19,13 +19,13 @@ from sql_agent.tasks.described.words import Wording, is_person
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # By phrase of a condition, the sentence that asks whether a row meets the condition.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
-_CLAIMS_SHARE = 0.35  # of the yes-no questions where a table has claims
-_MOST_SHOWN = 1500  # characters of a whole row
-_TRIES = 5  # rows whose word may be the answer no
-_SHARED = 12  # rarest items of a row that make others like it
-_MOST_OF_AN_END = 2  # last characters of two names that count as much as as many items
-_LEAST_ALIKE = 4  # things that rows which people compare have in common
-_MANY_TERMS = 50  # with fewer terms, questions also name other items
+_CLAIMS_SHARE = 0.35  # share of claims among the yes-no questions of a table with claims
+_MOST_SHOWN = 1500  # maximum number of characters of a whole row
+_TRIES = 5  # maximum number of rows in which a word for the answer no is sought
+_SHARED = 12  # number of rarest items of a row by which similar rows are found
+_MOST_OF_AN_END = 2  # maximum number of shared last characters of two names; each counts as an item
+_LEAST_ALIKE = 4  # minimum number of things that two compared rows share
+_MANY_TERMS = 50  # if there are fewer terms, questions also name other items
 
 
 class RowQuestions(Drafting):
@@ -212,7 +212,7 @@ class RowQuestions(Drafting):
         if invented is None or not column.ask:
             return None
         tests = [Comparison(row.name_column, "=", invented)]
-        if isinstance(invented, str):  # who gives up after one statement misses rows that the next would find
+        if isinstance(invented, str):  # a person who stops after one statement misses rows that the next would find
             tests.append(Comparison(row.name_column, "LIKE", invented))
         statements = tuple(Statement(row.table, (Output(name),), where=(test,)) for test in tests)
         wording = self._asked(column, self._shown(row.table, str(invented)))

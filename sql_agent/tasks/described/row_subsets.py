@@ -13,10 +13,10 @@ from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Function, Join, Output, Statement
 from sql_agent.tasks.described.words import Wording, filled, is_noun, plural_of, with_article
 
-_TRIES = 4000  # random choices for a type of question; for a small database most are repeated
+_TRIES = 4000  # maximum number of random choices for a type of question
 _SEARCHED = frozenset({"list", "text", "name"})  # conditions on a part of a cell, which searches are about
-_TWO_SHARE = 0.25  # of the subsets by conditions on the table's own columns: those with two
-_NAME_SHARE = 0.5  # of the subsets by a linked row: those that name the linked row
+_TWO_SHARE = 0.25  # share of two conditions, among the subsets by conditions on the table's own columns
+_NAME_SHARE = 0.5  # share of the subsets by a linked row that name the linked row
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _paths(description: Description, table: str) -> Iterator[LinkPath]:
 
 
 class SubsetDrafting(Drafting):
-    """What the types of questions about many rows share: random tables, columns and subsets, and their words."""
+    """The base class for questions about many rows: random tables, columns and subsets, and their words."""
 
     def _draft(self, task_type: str, key: str, subset: Subset, statement: Statement, slots: Mapping[str, str]) -> Draft:
         sentences = self._words["sentences"]
@@ -206,7 +206,6 @@ class SubsetDrafting(Drafting):
         return {"label": self._listed(labels), "labels": self._listed(plurals), "a_label": with_article(labels[0])}
 
     def _listed(self, texts: Sequence[str]) -> str:
-        """Return "a, b and c"."""
         *first, last = texts
         comma = self._words["comma"]
         return f"{comma.join(first)}{self._words['and']}{last}" if first else last

@@ -14,9 +14,9 @@ from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Dra
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_noun, with_article
 
-_GAPS_SHARE = 0.3  # of the columns that few rows have filled: those whose filled cells are counted
-_MOST_COLUMNS = 3  # of the same rows
-_MOST_THEN = 5  # rows whose other column is asked
+_GAPS_SHARE = 0.3  # share of the mostly empty columns whose filled cells are counted
+_MOST_COLUMNS = 3  # maximum for the same rows
+_MOST_THEN = 5  # maximum number of rows of which another column is asked
 
 
 class SearchQuestions(Drafting):
@@ -88,7 +88,6 @@ class SearchQuestions(Drafting):
                 yield from self._names("any_of", wording, table, found, condition.tests, condition, enough=3)
 
     def two_conditions(self) -> Iterator[Draft]:
-        """Yield drafts that ask which rows meet two conditions."""
         for table, first in self._conditions("two_conditions"):
             second = self._other("two_conditions", table, first)
             if second is not None and self._says(table, second, "has") and self._says(table, first, "find_two"):

@@ -16,7 +16,7 @@ _FUNCTIONS: tuple[tuple[Function, ...], ...] = (
     *(("AVG",), ("AVG",), ("AVG",), ("MAX",), ("MIN",), ("SUM",), ("SUM",)),
     *(("MIN", "MAX"), ("AVG", "MAX"), ("MIN", "AVG", "MAX")),
 )
-_KINDS_SHARE = 0.2  # of the aggregates: those that count distinct values
+_KINDS_SHARE = 0.2  # share of the aggregates that count distinct values
 
 
 class TableQuestions(SubsetDrafting):
@@ -128,7 +128,7 @@ class TableQuestions(SubsetDrafting):
     def groups(self) -> Iterator[Draft]:
         """Yield drafts that ask which value has most, fewest or at least n rows.
 
-        Others ask the same of rows of the table and their linked rows.
+        Other drafts ask the same of rows of the table and their linked rows.
         """
         for table in self._subjects():
             repeated, many = self._repeated(table), self._many(table)

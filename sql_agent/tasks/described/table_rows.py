@@ -18,7 +18,7 @@ from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import Cell, QueryLimits
 
-MAX_ROWS = 20_000  # of each table; every question is checked against the whole table
+MAX_ROWS = 20_000  # limit for each table; every question is checked against the whole table
 _PATIENCE_S = 60.0
 _HINT = "check the path or URL of the database"
 _Read = Callable[[str], Sequence[tuple[object, ...]]]  # a function that runs a statement
@@ -61,7 +61,6 @@ class TableRows:
         return frozenset(self._cells)
 
     def cells(self, column: str) -> tuple[Cell, ...]:
-        """Return the cells of a column, in the order of the rows."""
         return self._cells[fold(column)]
 
 

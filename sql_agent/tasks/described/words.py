@@ -1,4 +1,4 @@
-"""Labels from identifiers, plurals, articles, and the wordings of questions."""
+"""Make labels from identifiers, form plurals, and choose the wordings of questions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sql_agent.schemas import Lang
 
-_LEAST = 5  # a shorter list of wordings is used in all splits
+_LEAST = 5  # minimum number of wordings to hold some out for the split test
 _T = TypeVar("_T")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SHORT = {

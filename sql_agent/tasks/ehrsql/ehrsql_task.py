@@ -28,7 +28,7 @@ _NOW = f"'{_DAY} {_TIME}'"
 _COMPARED_ROWS = 100
 _SPLIT = re.compile(r"([<>!]) =")
 _MYSQL_DATE = re.compile(
-    r"DATE_(ADD|SUB)\((\w+\(\)|'[^']+')[ ,]+ INTERVAL (\d+) (DAY|MONTH|YEAR)\)"  # as the published scorer finds it
+    r"DATE_(ADD|SUB)\((\w+\(\)|'[^']+')[ ,]+ INTERVAL (\d+) (DAY|MONTH|YEAR)\)"  # found as the published scorer does
 )
 # Replaced in this order wherever they occur, also inside strings.
 _CLOCK = {

@@ -16,7 +16,7 @@ from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.tasks.task import prompt_file
 
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
-_MOST_TOKENS = 50  # of one value in a question
+_MOST_TOKENS = 50  # maximum for one value in a question
 _LEAST_CHARS = 2
 _BUILDING = Lock()
 _KEY = ("patients", "subject_id")  # the number by which questions name a patient

@@ -19,12 +19,12 @@ from sql_agent.tasks.task import prompt_file
 REFUSAL = "null"
 UNANSWERABLE, NO_SUCH_PATIENT = "unanswerable", "no_such_patient"
 
-_ANSWERABLE_EACH = 4  # answerable training questions for each unanswerable one, as in the data's other splits
+_ANSWERABLE_EACH = 4  # answerable questions per unanswerable one in training, as in the data's other splits
 _PATIENT = re.compile(r"\b(?:patient|subject|stay|icustay|hadm)(?: id)? #?\d+", re.IGNORECASE)
 _TABLE = re.compile(r"\b(?:FROM|JOIN) +([a-z_]+)")
 _OF_NO_EVENT = re.compile(r"d_|patients|admissions|icustays")
 _SLOT = re.compile(r"\{(\w+)\}")
-_ROUNDS = 50  # most uses of a template
+_ROUNDS = 50  # maximum number of uses of a template
 # The values of the database that can replace a {name} in a template.
 _SLOTS = {
     "patient": "SELECT subject_id FROM patients",

@@ -30,7 +30,6 @@ _CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 
 def sample_path(lang: Lang) -> Path:
-    """Return the path of the sample database of `lang`."""
     return VAR / f"sample_{lang}.db"
 
 
@@ -40,7 +39,6 @@ def questions_folder(database: Source, style: Style = "mixed") -> Path:
 
 
 def default_database(settings: Settings) -> Path:
-    """Return the sample database of `settings.lang`."""
     return sample_path(settings.lang)
 
 
@@ -106,7 +104,6 @@ def make_question_files(
 
 @cache
 def description(lang: Lang) -> Description:
-    """Return the description of the medical tables in `lang`."""
     return read_description(Path(__file__).with_name("descriptions") / f"{lang}.toml")
 
 

@@ -35,10 +35,10 @@ from sql_agent.schemas import Lang, QueryLimits, Question
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.spider.folder import SCHEMA, database_variants, default_database, named_database
 
-_MAX_ROWS = 100_000  # of a compared result
+_MAX_ROWS = 100_000  # maximum for a compared result
 _MAX_CHARS = 8_000_000
 _PROGRESS_STEPS = 10_000  # instructions of SQLite (about 0.1 ms) between two checks of the deadline
-_CACHED_RESULTS = 2048  # of gold statements
+_CACHED_RESULTS = 2048  # maximum number of results of gold statements in memory
 _OPEN_DATABASES = 16
 _THREADS = 4
 

@@ -28,8 +28,8 @@ from sql_agent.tasks.spider.questions import held_out_databases, of_split, read_
 from sql_agent.tasks.task import Task, prompt_file
 
 _SAMPLED_ROWS = 200
-_MAX_VALUE_CHARS = 30  # longer texts are prose, which no WHERE compares as a whole
-_WIDEST = 100  # columns of a shortened table
+_MAX_VALUE_CHARS = 30  # maximum; a longer text is prose, which no WHERE compares as a whole
+_WIDEST = 100  # maximum number of columns of a shortened table
 CUT = "-- ..."
 
 
@@ -99,7 +99,7 @@ def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
 def prepare(settings: Settings, say: Callable[[str], None]) -> None:
     """Print the databases that are held out of training. Raises ConfigError when there is no data."""
     if settings.spider.data_dir is None and settings.database.path is not None:
-        return  # the user asks about one SQLite file
+        return  # one SQLite file is asked about, so none is held out
     folder = data_dir(settings)
     if path := only_database(settings):
         dev = default_questions(settings, "val").name

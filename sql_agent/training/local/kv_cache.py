@@ -139,7 +139,7 @@ class RowCache:
         """Make room for new tokens in the rows from `first` on; return the arguments for the model's forward pass.
 
         `new` has the number of new tokens of each row. The rows are padded on the right, where causal attention lets no
-        real token attend to the padding. Later tokens overwrite the padding's keys and values.
+        real token attend to the padding. Later tokens overwrite its keys and values.
         """
         columns = torch.tensor(self.lengths[first:])[:, None] + torch.arange(max(new))
         self.lengths[first:] = [length + more for length, more in zip(self.lengths[first:], new, strict=True)]

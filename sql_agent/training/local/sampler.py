@@ -13,8 +13,8 @@ from sql_agent.training.policy.forward import common_prefix, prefix_cache
 from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.server import Generation
 
-_GREEDY = 1e-5  # up to this temperature, the most probable token is chosen
-_MIN_SHARED = 64  # tokens; a shorter common prefix is not cached, because it is not a system prompt
+_GREEDY = 1e-5  # maximum temperature at which the most probable token is chosen
+_MIN_SHARED = 64  # minimum number of tokens of a cached prefix; a shorter one is no system prompt
 
 
 @dataclass(eq=False)
@@ -104,7 +104,7 @@ class Sampler:
             row = self._rows[index]
             if reason := self._ended(row):
                 ended.append((row, Generation(tuple(row.sampled), reason)))
-                if (layers := self._cache.copy_of(index)) is not None:  # lacks the last token, which was not run
+                if (layers := self._cache.copy_of(index)) is not None:  # without the last token, which was not run
                     self._turns.add((*row.prompt_ids, *row.sampled[:-1]), layers)
                 self._cache.remove(index)
                 self._rows[index] = self._rows[-1]

@@ -142,7 +142,7 @@ def served_unchanged(
 ) -> Iterator[ModelEndpoint]:
     """Serve `settings.model` inside the context, with vLLM if this machine has a GPU and vLLM, else on the CPU.
 
-    Without a model it is the embedded one, after `sft.steps` steps of fine-tuning. `share` is that of `vllm_endpoint`.
+    Without a model it is the bundled one, after `sft.steps` steps of fine-tuning. `share` is that of `vllm_endpoint`.
     """
     temperature = settings.agent.val_temperature
     if settings.model and settings.backend != "local" and vllm_is_usable():

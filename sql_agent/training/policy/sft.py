@@ -35,10 +35,10 @@ from sql_agent.training.serving.chat import CALL_ID, ChatEncoder, call_message
 from sql_agent.training.serving.tool_format import Call
 
 _THREADS = 16  # maximum number of threads that run the SQL of demonstrations
-_SAID_EVERY = 500  # demonstrations
+_SAID_EVERY = 500  # demonstrations between two progress lines
 _LOSSES = "sft.jsonl"  # in the folder of a cached model, one line for each step
 _FORMAT = 3  # part of the cache key; increment it when the demonstrations change
-_SHORT = 512  # fewer demonstrations are too few for every question type
+_SHORT = 512  # minimum number of demonstrations to cover every question type
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ class Generation:
     """The ids of one sampled turn, including its end token, and the reason why the turn ended.
 
     `logprobs` are the natural log-probabilities of the ids. `versions` are the numbers of weight updates before the
-    first and before the last token of the turn. Both are None if the engine does not report them. `forced` is the range
-    (start, end) of the ids that were inserted to close a thought, or None.
+    first and before the last token of the turn. `logprobs` and `versions` are None if the engine does not report them.
+    `forced` is the range (start, end) of the ids that were inserted to close a thought, or None.
     """
 
     token_ids: tuple[int, ...]

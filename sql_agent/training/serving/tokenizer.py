@@ -65,9 +65,9 @@ def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
     for tokens, file in _TEMPLATES.items():
         if all(token in vocabulary for token in tokens):
             return file.read_text(encoding="utf-8")
-    known = " nor ".join(opening for opening, _ in _TEMPLATES)
+    known = ", ".join(opening for opening, _ in _TEMPLATES)
     raise ModelError(
-        f"the chat template of {folder!r} does not render tools, and the tokenizer's vocabulary has neither {known}",
+        f"the chat template of {folder!r} renders no tools, and its tokenizer has no token of our templates: {known}",
         hint="set agent.chat_template to a template that renders `tools`, or use a model that has such a template, "
         "for example Qwen2.5-Instruct",
     )

@@ -95,5 +95,4 @@ class VllmEngine:
         return Generation(ids, "stop" if ids and ids[-1] in self._stops else "length")
 
     def close(self) -> None:
-        """End vLLM's process and free the GPU."""
         self._llm.shutdown()

@@ -174,7 +174,8 @@ def _rollout(settings: Settings, memory: MemoryPlan) -> dict[str, Any]:
         },
     }
     if memory.cache is not None:
-        # Otherwise vLLM measures the whole card while it starts, and fails if another run's memory changes meanwhile.
+        # Otherwise vLLM measures the GPU's used memory while it starts, and fails if another run's use changes
+        # meanwhile.
         options["engine_kwargs"] = {"vllm": {"kv_cache_memory_bytes": memory.cache}}
     if verl.trainer_mode == "separate_async":
         options |= {

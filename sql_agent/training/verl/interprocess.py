@@ -62,7 +62,6 @@ def token_environment(token: str) -> dict[str, str]:
 
 
 def run_token() -> str:
-    """Return the bearer token of this process's run."""
     return os.environ[RUN_VARIABLE]
 
 

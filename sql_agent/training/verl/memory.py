@@ -19,17 +19,17 @@ from sql_agent.training.verl.interprocess import typed
 
 GB = 1e9
 _USABLE = 0.95  # share of the free memory; the rest is lost between the allocator's blocks
-_CONTEXTS = 3.5 * GB  # CUDA contexts of trainer and vLLM, vLLM's CUDA graphs, cuBLAS, NCCL
-_ONE_CONTEXT = 1.5 * GB  # the same without vLLM
+_CONTEXTS = 3.5 * GB  # bytes for CUDA contexts of trainer and vLLM, vLLM's CUDA graphs, cuBLAS and NCCL
+_ONE_CONTEXT = 1.5 * GB  # the same bytes without vLLM
 _BUCKET = 2 << 30  # verl's rollout.checkpoint_engine.update_weights_bucket_megabytes
 _VLLM_SHARE = 0.4  # share of the free memory; a larger key-value cache made no step faster
 _VLLM_BATCH = 8192  # rollout.max_num_batched_tokens
 _MIN_SEQUENCES = 4  # number of rollouts of maximum length for which the key-value cache must have room
-_MOST_TOKENS = 24576  # a larger micro-batch is no faster
+_MOST_TOKENS = 24576  # maximum; a larger micro-batch is no faster
 _ENOUGH_TOKENS = 8192  # below this, gradient checkpointing costs less time than many small micro-batches
 _LOGITS_CHUNK = 512
-_CHUNK_BYTES = 40  # for each logit of a chunk: about ten fp32 copies in the fused kernel's backward pass
-_LOGIT_BYTES = 16  # for each logit without the fused kernel
+_CHUNK_BYTES = 40  # bytes for each logit of a chunk: about ten fp32 copies in the fused kernel's backward pass
+_LOGIT_BYTES = 16  # bytes for each logit without the fused kernel
 _BACKWARD_LAYERS = 0.75  # bytes of the gradients inside one layer, as a share of the activations that the layer keeps
 _UNEVEN = 1.1  # verl balances micro-batches by work, so a micro-batch may exceed its limit of tokens by this factor
 _SFT_MOST_TOKENS = 8192

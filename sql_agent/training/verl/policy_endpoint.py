@@ -49,7 +49,7 @@ class ReplicaEngine:
         return Generation(ids, "stop" if ended else "length", tuple(output.log_probs), versions)
 
 
-@ray.remote(num_cpus=0)  # reserves no core, because the endpoint mostly waits
+@ray.remote(num_cpus=0)  # the endpoint reserves no core, because it mostly waits
 class PolicyEndpoint:
     """A Ray actor that serves the policy, and renders and parses the conversations of its rollouts.
 

@@ -137,7 +137,7 @@ class VerlGrpo(TrainingAlgorithm):
             "overrides": typed(self._settings.verl.config),
             "environment": verl_environment() | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve())},
         }
-        self._card = card_of(self._settings)  # before verl fills the GPU's free memory
+        self._card = card_of(self._settings)  # measured before verl fills the GPU's free memory
         path = run / _OPTIONS
         path.write_text(json.dumps(options, indent=2), encoding="utf-8")
         self._ui.say(f"Starting verl; its output goes to {self._verl_log}")
@@ -164,7 +164,7 @@ class VerlGrpo(TrainingAlgorithm):
             code = process.returncode  # read before the metrics, so that the last metrics of verl are not missed
             self._close_reported(reported)
             if self._monitor.failure is not None:
-                # If verl dies, all rollouts are lost with its model servers, which may be noticed before verl's end.
+                # If verl dies, its model servers die too, so the lost rollouts may be noticed before verl's end.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _LAST_WORD_S)
                 if (process.returncode or 0) < 0:

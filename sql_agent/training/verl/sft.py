@@ -80,7 +80,8 @@ def _compute(settings: Settings) -> Compute:
     if device != "cuda":
         return Compute(device, bf16=device != "cpu", lora_rank=lora_rank)
     plan = plan_memory(settings)
-    # torch keeps freed blocks up to its limit: on an 80 GB GPU, a plan for 46 GB took 47.4 GB, of which 40 were in use.
+    # torch keeps freed memory up to this limit. On an 80 GB GPU it held 47.4 GB, 40 of them in use, where 46 were
+    # estimated.
     torch.cuda.set_per_process_memory_fraction(plan.card.torch_share)
     return Compute(
         device,

@@ -46,7 +46,6 @@ class _Table(BaseModel):
     labelled: tuple[str, ...] = ()
 
     def accepts(self, record: SourceRecord) -> bool:
-        """Return whether `record` belongs to this table."""
         of_table = not record.table or not self.source or record.table == self.source
         return of_table and (not self.when or any(record.get(field) for field in self.when))
 
@@ -122,7 +121,6 @@ class TableMapping:
 
     @property
     def sources(self) -> list[str]:
-        """The tables to read from a source database."""
         return [table.source or name for name, table in self.tables.items()]
 
     @property

@@ -19,8 +19,8 @@ from sql_agent.tasks.medical.medical_task import description
 from sql_agent.tasks.medical.tables import ALIAS_COLUMNS, NAME_COLUMNS, TABLES
 from sql_agent.tasks.read_records import Records, Rejected
 
-_SAMPLE = 1000  # texts of each field
-_ALIKE = 90  # least similarity of two names, 0–100
+_SAMPLE = 1000  # maximum number of texts of each field
+_ALIKE = 90  # minimum similarity of two names, 0–100
 _DIFFERENT, _LONGEST_NAME = 0.9, 60  # of row names: least share of distinct values, most characters in the median
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u4e00-\u9fff]+")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -43,7 +43,7 @@ _SYNONYMS = {
 
 @dataclass(frozen=True)
 class ProposedField:
-    """A field `name` in the table `source` of a source, with an example of its text.
+    """A field `name` of the table `source`, with an example of its text.
 
     `table` and `column` are what the field would fill, and `reason` says why; all three are "" if it fills nothing.
     """
@@ -104,7 +104,7 @@ def _samples(records: Records) -> dict[str, dict[str, list[str]]]:
 
 
 def _flat(fields: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield fields and nested fields, such as "more.uses"."""
+    """Yield all fields, nested ones as "more.uses"."""
     for name, value in fields.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{name}.")

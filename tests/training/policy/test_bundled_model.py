@@ -1,4 +1,4 @@
-"""The embedded model, fine-tuned for a few steps on the simplest questions of the real sample, does one real step."""
+"""The bundled model, fine-tuned for a few steps on the simplest questions of the real sample, does one real step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRAIN, ASK = ROOT / "sql_agent" / "train_sql_agent.py", ROOT / "sql_agent" / "sq
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("embedded")
+    folder = tmp_path_factory.mktemp("bundled")
     assert data(["build", "--lang", "en", "--out", str(folder / "s.db")]) == 0
     files = [f"--db={folder / 's.db'}", f"--out={folder / 'questions'}"]
     assert data(["questions", *files, "--style=template", "--per-type=20"]) == 0
@@ -93,12 +93,12 @@ def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (["--run", "RUN"], "Asking the embedded SmolLM2-135M-Instruct, as it is, without supervised fine-tuning, then"),
-        (["What treats hypothyroidism?", "sft.steps=0"], "Asking the embedded SmolLM2-135M-Instruct, as it is"),
+        (["--run", "RUN"], "Asking the bundled SmolLM2-135M-Instruct, as it is, without supervised fine-tuning, then"),
+        (["What treats hypothyroidism?", "sft.steps=0"], "Asking the bundled SmolLM2-135M-Instruct, as it is"),
     ],
     ids=["a run", "no model named"],
 )
-def test_the_embedded_model_is_asked_as_the_quickstart_and_the_readme_do(
+def test_the_bundled_model_is_asked_as_the_quickstart_and_the_readme_do(
     run: Path, asked: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = ["agent.max_tokens=8", f"local.cache_dir={run / 'cache'}", f"database.path={run / 's.db'}"]
