@@ -38,12 +38,24 @@ class RowQuestions(Drafting):
                 yield self._about_row("lookup", self._asked(column, self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
-        """Yield drafts that ask for a part of a list's items or of a text's sentences."""
+        """Yield drafts that ask for a part of a list's items or of a text's sentences.
+
+        Every other part has several items as long as there are such parts, because models that mostly read parts of one
+        item answer with one of several.
+        """
+        single: list[Draft] = []
+        is_next = False
         for row, name, column in self._cells("part", "list", "text"):
             part = self._chosen.choice(list(column.parts.values())) if column.parts else None
             if part is not None and (inside := self._catalog.part(row, name, part)):
                 wording = self._say(part.ask, **self._slots(column, name=self._name(row)))
-                yield self._about_row("part", wording, row, [name], inside)
+                draft = self._about_row("part", wording, row, [name], inside)
+                if len(inside) == 1 and not is_next:
+                    single.append(draft)
+                    continue
+                is_next = len(inside) > 1
+                yield draft
+        yield from single
 
     def columns(self) -> Iterator[Draft]:
         """Yield drafts that ask for two columns of a row."""

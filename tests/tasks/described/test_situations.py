@@ -8,7 +8,7 @@ import sqlite3
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -125,6 +125,16 @@ def test_a_part_of_a_text_is_the_sentences_with_one_of_its_words(
         (cell,) = {item.quote for item in question.evidence}
         sentences = cell.rstrip(".").split(". ")
         assert question.answer.split("; ") == [each for each in sentences if "desert" in each or "winters" in each]
+
+
+def test_every_other_part_has_several_items_as_long_as_there_are_such_parts(
+    birds: tuple[dict[str, list[Question]], Database],
+) -> None:
+    path = Path(str(birds[1].source))
+    catalog = Catalog(read_description(path.with_suffix(".toml")), read_database(path))
+    sizes = [len(draft.facts) for draft in RowQuestions(catalog, random.Random(0)).part()]
+    last = max(place for place, size in enumerate(sizes) if size > 1)
+    assert 1 in sizes[:last] and not [pair for pair in pairwise(sizes[:last]) if pair == (1, 1)]
 
 
 def test_only_the_columns_and_pairs_that_people_ask_about_are_asked(tmp_path: Path) -> None:
