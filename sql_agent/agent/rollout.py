@@ -118,7 +118,7 @@ async def _run_agent(session: AgentSession) -> RolloutRecord:
     answer, outcome = await _run_workflow(session)
     task, lang = session.task, session.question.lang
     if task.answer_is_sql and task.abstains(statement_in(answer), lang):
-        answer = task.words[lang].refusals[0]  # the refusal in one spelling, without a code fence
+        answer = task.words[lang].refusals[0]  # record each refusal in the same words
     replies = tuple(session.replies)
     return RolloutRecord(
         question=session.question,

@@ -158,7 +158,7 @@ class Terminal:
             self._ui.say(f"{command}: {meaning}")
 
     def _switch(self, rest: str) -> None:
-        names = [rest] if rest in self._known else rest.split()  # the name of the default model contains spaces
+        names = [rest] if rest in self._known else rest.split()  # this is the default model, whose name contains spaces
         if not 1 <= len(names) <= MOST_ASKED:
             raise ConfigError("/model takes one name, or two", hint="/models lists some models")
         for name in names:

@@ -118,7 +118,7 @@ class ChatPage:
         """Yield a JSON line for each event. If the client disconnects, the agent is cancelled."""
         if not self._models.is_open(asked.model):
             yield _line("loading")
-        try:  # in a thread, which finishes opening the model even if the client disconnects
+        try:  # a thread finishes opening the model even if the client disconnects
             model = await asyncio.to_thread(self._models.get, asked.model)
         except SqlAgentError as error:
             yield _line("failed", message=one_line(error))

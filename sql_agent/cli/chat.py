@@ -116,7 +116,7 @@ def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str
 
 
 def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:
-    sock.listen()  # before the address is shown: a browser that opens it at once would be refused
+    sock.listen()  # the port is open before its address is shown
     given = TokenSettings().chat
     token = None if no_token else given.get_secret_value() if given else new_token()
     ui.say(page_url(sock, None if given else token))

@@ -219,7 +219,7 @@ def _proposed(source: str, fields: Sequence[ProposedField]) -> Table:
 def _import_table(arguments: argparse.Namespace, rejected: Path, ui: Ui) -> int:
     source, db, name = arguments.source, arguments.db, arguments.table
     if arguments.mapping or not isinstance(db, Path):
-        raise ConfigError("--table takes no --mapping, and a SQLite file as --db", hint="leave out --mapping, and "
+        raise ConfigError("--table needs a SQLite file as --db, and no --mapping", hint="leave out --mapping, and "
                           "give a file as --db")  # fmt: skip
     with ui.status(f"Importing {source}"):
         made = import_table(read_records(source, (name,), ui.say), name, db, rejected)

@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for folder in folders:
         if folder.path not in map(Path, arguments.models):  # the folder of a finished evaluation can be a MODEL
             try:
-                with folder.lock():  # so that no other process resumes the evaluation
+                with folder.lock():  # the lock keeps other processes from resuming the evaluation
                     _ask(folder, arguments.concurrency, ui)
             except KeyboardInterrupt:
                 ui.say(f"Interrupted. To continue: sql-agent evaluate --resume {folder.path}")

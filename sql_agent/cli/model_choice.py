@@ -23,7 +23,7 @@ from sql_agent.runs.run_folder import is_run, read_config, settings_of_run
 from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import default_settings
 
-NO_BENCHMARK = {"data.natural_questions": 0}  # for commands that ask no benchmark: its database is slow to build
+NO_BENCHMARK = {"data.natural_questions": 0}  # set by commands that ask no benchmark, whose database is slow to build
 _BUNDLED = 134_515_008  # parameters of SmolLM2-135M
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_TIMEOUT_S = 5.0

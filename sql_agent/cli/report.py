@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(runs: Sequence[RunReader], port: int) -> None:
     with bind(port=port) as sock:
-        sock.listen()  # before the address is shown: a browser that opens it at once would be refused
+        sock.listen()  # the port is open before its address is shown
         token = new_token()
         print(f"{page_url(sock, token)}   Ctrl-C ends the server", flush=True)
         serve(LiveReport(runs).app(token), sock)

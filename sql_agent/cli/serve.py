@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         bind(*arguments.address) as sock,
         opened_model(arguments.model, arguments.overrides, arguments.flags, ui) as model,
     ):
-        sock.listen()  # before the address is shown: a client that connects at once would be refused
+        sock.listen()  # the port is open before its address is shown
         key = token.get_secret_value() if token else new_token()
         ui.say(f"{model.name} with the agent: OPENAI_API_BASE={http_url(sock)}/v1 OPENAI_MODEL={arguments.model}")
         ui.say(f"OPENAI_API_KEY{' is CHAT_TOKEN' if token else f'={key}'}   Ctrl-C ends the server.")

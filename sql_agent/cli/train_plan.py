@@ -114,7 +114,7 @@ def _short_run(arguments: argparse.Namespace, given: Settings, backend: str) -> 
         if given.task.endswith(DESCRIBED):
             preset["data.task_types"] = ["lookup"]  # laptop.toml has the type's name in the built-in task
         if arguments.ci_fast:
-            preset["train.questions_per_step"] = 2  # a quarter of the recipe's time
+            preset["train.questions_per_step"] = 2  # these take a quarter of the recipe's time
     return defaults, preset
 
 

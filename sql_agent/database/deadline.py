@@ -40,7 +40,7 @@ class Deadline:
         self._turns = turns
         self._slow_at = time.process_time() + _FAST_S
         self._taken = 0  # number of turns so far
-        self._turn_ends = 0.0  # by time.monotonic(); 0 without a turn
+        self._turn_ends = 0.0  # the end of the turn by time.monotonic(); 0 without a turn
 
     def ends_statement(self) -> bool:
         """Return whether the deadline has passed. A slow statement first waits for its turn."""

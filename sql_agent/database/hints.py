@@ -233,7 +233,7 @@ class Hints:
         yield from (self._variants.of_one_table(tree, part) for part in reversed(names_last))
 
     def _is_name(self, text: SearchedText) -> bool:
-        """Return whether the text is searched in a column of row names."""
+        """Return whether the text is searched in a column that names rows."""
         return text.column is not None and text.column == fold(self._name_columns.get(text.table or "") or "")
 
     def _places(self, text: SearchedText, tree: exp.Query) -> list[Place]:
@@ -308,7 +308,7 @@ class Hints:
             yield edited(tree, changes)
 
     def _missing_names(self, tree: exp.Query) -> list[SearchedText]:
-        """Return the texts of lists, searched in a column of row names, that are no row's name."""
+        """Return the texts of lists, searched in a column that names rows, that are no row's name."""
         parts = conditions(tree, self._schema, self._dialect)
         texts = [text for part in parts for text in part.texts if isinstance(text.node, exp.Literal)]
         return [text for text in texts if self._is_name(text) and not self._is_listed(text)][:MAX_CONDITIONS]

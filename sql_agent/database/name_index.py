@@ -1,4 +1,4 @@
-"""Find row names that are similar to a text: longer names, aliases, misspellings, parts, abbreviations.
+"""Find names of rows that are similar to a text: longer names, aliases, misspellings, parts, abbreviations.
 
 Names are compared whole, not by trigrams, because most Chinese names have one to four characters. A search in 50,000
 names takes a few milliseconds.
@@ -65,7 +65,7 @@ class Found(NamedTuple):
 
 
 class NameIndex:
-    """An index of row names and their aliases."""
+    """An index of the names and aliases of rows."""
 
     def __init__(self, names: Iterable[tuple[str, Name]]) -> None:
         """`names` are pairs: a text that names a row (the row's name or an alias), and the row's `Name`."""
@@ -242,7 +242,7 @@ class NameIndex:
 def read_names(
     schema: Schema, namings: Mapping[str, Naming], read: Callable[[str], Iterable[tuple[object, ...]]]
 ) -> Iterator[tuple[str, Name]]:
-    """Read the row names of all tables and yield the pairs for `NameIndex`. `read` runs one SELECT for each table."""
+    """Read the names of all tables' rows and yield the pairs for `NameIndex`. `read` runs one SELECT for each table."""
     for table, naming in namings.items():
         if (own_table := schema.spelled(table)) is None:
             continue

@@ -39,7 +39,7 @@ _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _MOST_SIMILAR = 50  # maximum number of names whose edit distance to a question is computed
 _SEVERAL = 3  # minimum number of names with a word that make the word a term
 _ITEM_SHARE = 0.005  # minimum share of a term's occurrences that are whole items
-_MIN_OCCURRENCES = 5  # of a word that is no item, minus its length
+_MIN_OCCURRENCES = 5  # minimum for a word that is no item, minus the word's length
 _MOST_OCCURRENCES = 20  # a part that occurs more often and never as an item is no term: 少量
 _SINGLE_SHARE = 0.9  # minimum share of one-item cells in a column of single values
 _SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")
@@ -93,7 +93,7 @@ class ValueIndex:
         )
         self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
         self._columns = list(texts.columns)
-        self._single: dict[int, frozenset[str]] = {}  # by column of single values, the items that are whole cells
+        self._single: dict[int, frozenset[str]] = {}  # {column of single values: the items that are whole cells}
         self._items = self._read_items(texts)
         short = [item for item in self._items if 3 <= len(item) <= _MAX_CUT_CHARS and self._is_text(item)]
         self._cut_items = {cut for item in short for cut in (item[:-1], item[1:])}
@@ -112,7 +112,7 @@ class ValueIndex:
         text = comparable(question[:_MAX_TEXT])
         exact = [span for start, end in _words(text) for span in self._exact(text, start, end)]
         spans = [*exact, *self._misspelt(text, exact), *self._quoted(text)]
-        taken: list[_Span] = []  # also items that are no terms, so 病治疗 is none
+        taken: list[_Span] = []  # items that are no terms count too, so 病治疗 is no item
         shown: list[_Span] = []
         for span in sorted(spans, key=lambda span: (not span.is_whole, span.start - span.end, not span.is_name)):
             if all(span.end <= other.start or other.end <= span.start for other in taken):

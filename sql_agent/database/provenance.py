@@ -69,7 +69,7 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
     """Return the items of `evidence` that at least one of `calls` read.
 
     `conclusion` is the reference answer if it is a number (in digits) or yes or no, which follows from cells but is in
-    no cell. `gold` are the statements of the gold SQL. `names` gives the row names of a table.
+    no cell. `gold` are the statements of the gold SQL. `names` gives the column that names a table's rows.
     """
     queries = [_Query(call, evidence, database) for call in calls if call.answer.status == "ok"]
     fields = {fold(item.field) for item in evidence}
@@ -220,7 +220,7 @@ def _cell(item: Evidence, text: str) -> Change:
 
 
 def _contain(records: Records, quote: str) -> int:
-    """Return how many cells contain `quote`, ignoring case and white space."""
+    """Return how many cells contain the text `quote`, ignoring case and white space."""
     wanted = _squeezed(quote)
     return sum(wanted in _squeezed(str(cell)) for record in records for cell in record)
 

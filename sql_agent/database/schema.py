@@ -32,7 +32,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Naming:
-    """The column with the names of a table's rows, and the sources of their aliases.
+    """The column with the names of a table's rows, and where aliases of these names come from.
 
     `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to everyday
     names, which are in no cell, such as brands. They also apply to a row whose name is the formal name surrounded by

@@ -154,7 +154,7 @@ class _Session:
         self._opened = opened = loaded.opened
         self._values = loaded.values
         self._turns = turns
-        self._due = 0.0  # of the current request, by time.monotonic()
+        self._due = 0.0  # the deadline of the current request, by time.monotonic()
         self._connection: Connection | None = None
         self._hints = Hints(
             opened.schema, opened.names, self._read, opened.engine.dialect, names=loaded.names, texts=loaded.texts
@@ -238,7 +238,7 @@ class _Session:
                 self._connection.close()
                 self._connection = None
         except Exception:
-            traceback.print_exc()  # to the program's log; the answer is valid without a hint
+            traceback.print_exc()  # written to the program's log; the answer is valid without a hint
         return None
 
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:

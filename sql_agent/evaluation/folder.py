@@ -122,6 +122,6 @@ def _read(kind: type[_Read], text: bytes, where: object) -> _Read:
         return kind.model_validate_json(text)
     except ValidationError as error:
         raise DataError(
-            f"{where} is damaged or of another version of this program: {first_problem(error)}",
+            f"{where} is damaged, or another version of this program wrote it: {first_problem(error)}",
             hint="use the version of this program that config.json names, or evaluate again",
         ) from None

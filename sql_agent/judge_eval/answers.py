@@ -111,7 +111,7 @@ class Example:
     """A question, and queries for the question with their results.
 
     `gold` is the gold SQL, `rows` the gold SQL with every column, `tables` reads the tables of the gold SQL wholly.
-    `by_heart` are queries, keyed by kind, that touch cells of the evidence or show their text without reading them.
+    `by_heart` are queries, keyed by kind, that do not read the evidence, but contain its text or test its cells.
     `row_names` has a tuple for each item of the evidence, with all names of the item's row.
     """
 

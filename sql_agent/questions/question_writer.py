@@ -31,7 +31,7 @@ _MOST_STATEMENTS = 2  # maximum; the second statement follows an error or a hint
 _REPAIR = "That is not a JSON object of the form {form}. Reply with it and nothing else."
 
 
-# The JSON schemas of these three, docstrings included, are part of the requests.
+# The JSON schemas of the next three classes, docstrings included, are part of the requests.
 class NewTexts(Record):
     """Holds the questions."""
 

@@ -85,7 +85,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
                     record = await run_rollout(
                         question, context.task, endpoint, database, judge, settings, http_client=self._http
                     )
-        except DatabaseFileError as error:  # not an error of a query, which would be in the record
+        except DatabaseFileError as error:  # the database cannot be opened; a failed query would be in the record
             record = unopened(question, error)
         finally:
             calls = self._numbers.pop(rollout.rollout_id)

@@ -26,7 +26,7 @@ from sql_agent.system.servers import bearer
 logger = logging.getLogger(__name__)
 
 SEQUENCE_HEADER = "x-sequence-id"  # number of a model call within its rollout, from 1
-PREFIX = "llm.hosted_vllm."  # of attribute names in the span of a model call
+PREFIX = "llm.hosted_vllm."  # prefix of attribute names in the span of a model call
 ROLE_ATTRIBUTE = "sql_agent.role"
 _PROMPT_IDS, _RESPONSE_IDS = f"{PREFIX}prompt_token_ids", f"{PREFIX}response_token_ids"
 _EXTRAS = {name: f"{PREFIX}response_{name}" for name in ("logprobs", "versions", "forced")}
@@ -94,7 +94,7 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
         # The base class checks each token id, which takes longer than parsing.
         try:
             return orjson.loads(attrs[_PROMPT_IDS]), orjson.loads(attrs[_RESPONSE_IDS])[0]
-        except (KeyError, IndexError, TypeError, ValueError):  # another kind of server, or a failed call
+        except (KeyError, IndexError, TypeError, ValueError):  # the server is of another kind, or the call failed
             ids: tuple[list[int], list[int]] = super()._extract_tokens_from_raw(attrs)
             return ids
 

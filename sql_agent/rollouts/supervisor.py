@@ -129,7 +129,7 @@ def _supervise(
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     killed_for_memory = memory_kills()
-    children: dict[int, _Child] = {}  # by the sentinel that `wait` returns when a child ends
+    children: dict[int, _Child] = {}  # keyed by the sentinel that `wait` returns when a child ends
     try:
         _replace_those_that_die(pipe, jobs, children)
     except (EOFError, OSError):  # the parent process has died

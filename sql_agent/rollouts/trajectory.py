@@ -92,7 +92,7 @@ def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
 
     A turn continues a sequence if its prompt starts with all tokens of the sequence; the further tokens of the prompt
     get mask 0. Otherwise the turn starts a new sequence, for example if the chat template rewrites earlier turns, or if
-    the role has its own conversation. Training is then slower, but still correct.
+    the role has its own conversation. A further sequence makes training slower, but not wrong.
     """
     merged: list[TokenSequence] = []
     for turn in turns:

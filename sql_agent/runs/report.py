@@ -66,7 +66,7 @@ class LiveReport:
 
     def __init__(self, runs: Sequence[RunReader]) -> None:
         self._runs = runs
-        self._lock = threading.Lock()  # because starlette calls the endpoints in threads
+        self._lock = threading.Lock()  # needed, because starlette calls the endpoints in threads
         self._shown: object = None  # the problems and the versions of the runs that `_packed` shows
         self._etag = 0
         self._packed = b""

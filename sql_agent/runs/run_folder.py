@@ -46,7 +46,7 @@ IN_HAND = "in_hand.json"
 PROMPT, TOOL = "prompt.txt", "tool.json"
 JsonObject = dict[str, Any]
 
-_RUN_KEYS = {"task", "runs_dir"}  # in the config.json of every run, and not of a Hugging Face model
+_RUN_KEYS = {"task", "runs_dir"}  # keys in the config.json of every run, but of no Hugging Face model
 _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", "torch", "transformers", "verl", "vllm")
 
 

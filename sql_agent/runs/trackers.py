@@ -184,7 +184,7 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
         ),
     )
     opened.finish()
-    wandb.teardown()  # because `finish` can return before an offline run is on the disk
+    wandb.teardown()  # `finish` can return before an offline run is on the disk
 
 
 @contextmanager

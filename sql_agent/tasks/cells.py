@@ -11,7 +11,7 @@ from typing import Any
 
 # Cells that count as empty. Not 无 ("none"), which answers a question such as "who must not take it?".
 _EMPTY = frozenset({"n/a", "-", "--", "–", "—", "none", "null", "nan", "空", "无数据", "暂无数据"})
-_ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]\w*);", re.IGNORECASE)  # with ";": "&copy=2" in a URL is text
+_ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]\w*);", re.IGNORECASE)  # needs ";", because "&copy=2" in a URL is text
 _INLINE = frozenset({"a", "b", "em", "font", "i", "small", "span", "strong", "sub", "sup", "u"})  # tags inside a word
 # Only known tags: "<b and a>" in "a<b and a>c" is text.
 _TAG = re.compile(

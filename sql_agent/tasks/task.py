@@ -310,7 +310,7 @@ def tool_server(settings: Settings) -> ToolServer:
     agent = settings.agent
     if bool(agent.mcp_url) == bool(agent.mcp_command):
         raise ConfigError(
-            "agent.tool=mcp needs agent.mcp_url or agent.mcp_command, exactly one of them",
+            "agent.tool=mcp needs exactly one of agent.mcp_url and agent.mcp_command",
             hint="agent.mcp_url=http://127.0.0.1:8765/mcp, or agent.mcp_command='sql-agent mcp'",
         )
     return ToolServer(agent.mcp_url, agent.mcp_command, token.get_secret_value() if token is not None else None)

@@ -54,7 +54,7 @@ def run_algorithm(
     The attributes `error` and `interrupted` of the algorithm say how the run ended. If this process is killed, the
     supervisor calls `if_killed` with a description of the kill.
     """
-    install_event_loop()  # also for the runners and the proxies, which are forked from this process
+    install_event_loop()  # inherited by the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
     # Runners on other hosts must reach the proxies.
     host = address_towards(run_role.store.url) if run_role.store else "127.0.0.1"

@@ -39,7 +39,7 @@ def test_another_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "line", "said"),
     [
-        ("config.json", "{}", "config.json is damaged or of another version of this program: model: Field required"),
+        ("config.json", "{}", "config.json is damaged, or another version of this program wrote it: model: Field req"),
         ("questions.jsonl", '{"set": "a", "question": {"id": 3}}', "questions.jsonl, line 2 .* question.id: "),
         ("records.jsonl", '{"set": "a", "record": {}}', "records.jsonl, line 2 .* record.question: Field required"),
         ("records.jsonl", "{", "records.jsonl, line 2 .* Invalid JSON"),

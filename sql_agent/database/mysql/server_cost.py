@@ -17,7 +17,7 @@ from sql_agent.database.schema import fold
 
 MAX_GROWTH = 1_000  # maximum length of a text, as a multiple of the longest cell
 _JOINED = frozenset({"concat", "concat_ws", "insert", "json_array", "json_object", "quote", "hex", "elt", "field"})
-_OF_A_CELL = 1_000  # assumed length of a cell that replaces one character of a text
+_OF_A_CELL = 1_000  # assumed length of a cell with which REPLACE() replaces one character
 _GROUP = 10  # assumed growth by group_concat(), which group_concat_max_len bounds
 
 

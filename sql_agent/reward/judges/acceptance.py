@@ -1,4 +1,4 @@
-"""Decide by rules whether a person would accept an answer, whatever the answer's form.
+"""Decide by rules whether a person would accept an answer in any form.
 
 An answer is correct if the queries read the evidence for it, or searched for what is asked before a refusal, and
 

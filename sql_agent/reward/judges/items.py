@@ -158,7 +158,7 @@ def _plain_lines(text: str) -> list[str]:
 def _without_numbering(parts: list[str]) -> list[str]:
     """Return `parts` without list numbers, which count up from 1, or from any number where a cell's "6." is quoted.
 
-    Before a number, only a list number that counts up from 1 is one: "6、5" may be two guesses.
+    Before a number, only list numbers that count up from 1 are removed: "6、5" may be two guesses.
     """
     marks = [_NUMBERED.match(part) for part in parts]
     first = next((part[mark.end() :] for part, mark in zip(parts, marks, strict=True) if mark), "")

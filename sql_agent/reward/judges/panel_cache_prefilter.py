@@ -107,7 +107,7 @@ class CachedJudge(JudgeWrapper):
 
 
 _MAX_CHARS = 2000  # maximum for an answer
-# JSON, a tuple of rows, a tool call, or SQL.
+# Matches JSON, a tuple of rows, a tool call, and SQL.
 _RAW = re.compile(
     r'^\s*(?:[\[{]\s*[\[{(\'"\d]|\(\s*(?:[\[{(\'"]|\d+\s*,))|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',
     re.IGNORECASE | re.DOTALL,
@@ -133,7 +133,7 @@ _TO_THE_JUDGE = re.compile(
 def prefilter(case: JudgeCase) -> str | None:
     """Return why `case` scores 0 without a judge; None if a judge has to grade it."""
     answer, question = case.answer, case.question
-    # A user's own question, which has none of the three, may be answered without a query.
+    # A user's own question has none of these, and may be answered without a query.
     needs_query = question.sql is not None or question.task_type is not None or bool(question.evidence)
     queried = any(call.answer.status == "ok" for call in case.calls)
     stops = (

@@ -33,7 +33,7 @@ _MAX_ROWS_CHARS = 800  # maximum for one answer; eight answers share one prompt
 _REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
 
 
-# The JSON schemas of these two, docstrings included, are part of the requests.
+# The JSON schemas of the next two classes, docstrings included, are part of the requests.
 class RankedAnswer(BaseModel):
     """What the model says of one answer."""
 

@@ -34,7 +34,7 @@ _SAID_SHARE = 0.5  # share of the searches for a value with an everyday word tha
 _KNOWN_SHARE = 0.4  # share of these whose first statement searches the database's own word
 _MOST_LISTED = 20  # maximum number of rows of an answer
 _BOTH_SHARE = 0.12  # share of the questions about one cell whose statement reads a second column
-_SEVERAL_CLAUSES = re.compile(r"[，,]\s*\D")  # of a question that says other things already
+_SEVERAL_CLAUSES = re.compile(r"[，,]\s*\D")  # found in a question that says other things already
 # A value that ends with the next word of the sentence.
 _STUTTER = re.compile(r"([\u3400-\u9fff]{2,4})\1|\b([a-z]{4,}) \2\b")
 
@@ -60,7 +60,7 @@ class Asker:
         self._reader = Reader(words)
         self._chosen, self._plain = chosen, plain
         self._names = None if plain else OtherNames(catalog, namings)
-        self._query = lru_cache(maxsize=64)(database.query)  # a first statement runs when chosen and when checked
+        self._query = lru_cache(maxsize=64)(database.query)  # cached, because a first statement runs twice
         self._searches = FailedSearches(catalog, self._query, chosen)
         self._texts: set[str] = set()
         self.refused: Counter[str] = Counter()

@@ -183,7 +183,7 @@ class Catalog:
 
     @cache  # noqa: B019
     def terms(self, table: str, column: str) -> Mapping[str, int]:
-        """Return the words that people search for in a list or a column with a vocabulary, with their numbers of rows.
+        """Return {word: number of rows} for words that people search for in a list or a column with a vocabulary.
 
         A term is no clause and has no digit. It occurs in at least two cells (in a large table three), or one fewer if
         several columns have it.
@@ -293,7 +293,7 @@ class Catalog:
 
     @cache  # noqa: B019
     def _with_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
-        """Return the places of the rows that have an item or a word, by its text."""
+        """Return {text of an item or word: the places of the rows that have it}."""
         if vocabulary := self.column(table, column).vocabulary:
             sources = [column_of(name, table) for name in vocabulary]
             words = {word for source in sources for word in self._words_of_column(*source)}

@@ -361,5 +361,5 @@ def _key(name: str) -> str:
 
 
 def _value(value: object) -> str:
-    """Return a text, a truth value or a list of texts as TOML, which shares these forms with JSON."""
+    """Return a text, a truth value or a list of texts as TOML, which is the same as JSON here."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -67,10 +67,9 @@ class FailedSearches:
         return next((route for each in found if (route := self.after(draft, *each)) is not None), None)
 
     def after(self, draft: Draft, first: Statement, needed: str) -> Route | None:
-        """Return the route from `first`, if it finds nothing, to the statement that its hint suggests.
+        """Return the route from `first` to the statement that its hint suggests; None if `first` finds something.
 
-        If no suggested statement answers, the draft's own follows, provided that the hint contains `needed`; else
-        return None.
+        If no suggested statement answers, the draft's own follows if the hint contains `needed`; else return None.
         """
         direct, sql = self.direct(draft), first.sql(self._catalog.database)
         answer = self._query(sql)
@@ -87,7 +86,7 @@ class FailedSearches:
     def looking_again(self, route: Route) -> Route | None:
         """Return the route with the statement that the hint of its last one suggests, such as one for filled cells.
 
-        Return None if that statement finds the asked cell in another row.
+        Returns None if that statement finds the asked cell in another row.
         """
         answer = self._query(route.statements[-1])
         suggestions = suggested_statements(answer.hint) if finds_nothing(answer) else ()

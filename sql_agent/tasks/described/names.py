@@ -21,7 +21,7 @@ class OtherNames:
         self._index = NameIndex(self.pairs())
 
     def of(self, row: Row, chosen: random.Random) -> str | None:
-        """Return an everyday name of a row if there is one, else a short or misspelt name, else None."""
+        """Return an everyday name of a row, such as a brand, else a short or misspelt name, else None."""
         if row.table not in self._namings:
             return None
         key = comparable(row.name)

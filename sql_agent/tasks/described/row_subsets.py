@@ -1,4 +1,4 @@
-"""Random subsets of a table's rows for questions, and the paths to linked tables."""
+"""Choose random subsets of a table's rows for questions, and find the paths to linked tables."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class SubsetDrafting(Drafting):
         return f"{comma.join(first)}{self._words['and']}{last}" if first else last
 
     def _with_functions(self, subset: Subset, functions: Sequence[Function]) -> Subset:
-        """Return the subset with the words for functions: "average", or "minimum and maximum"."""
+        """Return the subset with the phrase for its functions, such as "average" or "minimum and maximum"."""
         words: Mapping[str, Sequence[str]] = self._words["functions"]
         several = len(functions) > 1
         ways = [self._listed([words[each][0] for each in functions])] if several else words[functions[0]]

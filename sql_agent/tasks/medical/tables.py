@@ -1,4 +1,4 @@
-"""The two medical tables: columns, required columns, CREATE TABLE statement, and aliases of row names."""
+"""The two medical tables: columns, required columns, CREATE TABLE statement, and aliases of rows."""
 
 from __future__ import annotations
 

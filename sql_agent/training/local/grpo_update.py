@@ -19,7 +19,7 @@ from sql_agent.rollouts.trajectory import FinishedRollout, TokenSequence
 from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy
 
-_WARMUP_STEPS = 2  # because AdamW's first step moves every weight by the full learning rate
+_WARMUP_STEPS = 2  # needed, because AdamW's first step moves every weight by the full learning rate
 _MAX_GRAD_NORM = 1.0  # maximum L2 norm; a larger gradient is scaled down to this norm
 _FROZEN_SHARE = 0.5  # share of the layers, the lower ones, that local.cheap_update freezes
 

@@ -34,7 +34,7 @@ class Sampler:
     def __init__(self, policy: Policy, *, seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
         self._prefix: tuple[int, ...] = ()
-        self._rows: list[Request] = []  # in the order of the rows of `_cache`
+        self._rows: list[Request] = []  # the requests in the order of the rows of `_cache`
         self._turns = TurnCache()
         self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
         self.use(policy)
@@ -77,7 +77,7 @@ class Sampler:
         starts: Sequence[Layers | None],
         shared: int,
     ) -> None:
-        """Add a row for each of `requests`, and run the uncached ends of the prompts, `tails`, through the model.
+        """Add a row for each of `requests`, and run `tails`, the uncached ends of the prompts, through the model.
 
         Before each tail, the prompt has `shared` tokens of the common prefix and the tokens with the cached `starts`.
         """

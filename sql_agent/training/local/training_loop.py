@@ -54,7 +54,7 @@ class LocalGrpo(TrainingAlgorithm):
                 if scheduler is not None:
                     await self._train(trainer, scheduler, train, val)
                 if self._stop.is_set():
-                    await self._save(trainer)  # also at step 0, so that the fine-tuned model is kept
+                    await self._save(trainer)  # saved at step 0 too, so that the fine-tuned model is kept
         finally:
             server.stop()
 

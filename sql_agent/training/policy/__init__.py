@@ -1,1 +1,0 @@
-"""The policy model: loading, forward passes and supervised fine-tuning."""

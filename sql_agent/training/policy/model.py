@@ -123,7 +123,7 @@ def _convert_bundled(folder: Path) -> None:
 
 def build_once(folder: Path, build: Callable[[], None]) -> None:
     """Call `build` to write the model folder `folder`, unless the folder exists; a lock lets only one process build."""
-    if (folder / "config.json").exists():  # without a lock, because the cache may be read-only
+    if (folder / "config.json").exists():  # checked without a lock, because the cache may be read-only
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):

@@ -186,7 +186,7 @@ def _prepare_for_training(model: Any, compute: Compute) -> Any:
     model.to(compute.device)
     if compute.device == "cuda":
         attention.register()
-        model.set_attn_implementation(attention.NAME)  # computes the shared prompt of the demonstrations once
+        model.set_attn_implementation(attention.NAME)  # it computes the shared prompt of the demonstrations once
     # With a mask, cuDNN's attention returns NaN gradients for some lengths on H100 and H200 (pytorch#196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
     if compute.checkpointing:

@@ -88,8 +88,8 @@ class MemoryPlan:
     """The size of micro-batches on `card`, and the estimated bytes of each phase.
 
     A micro-batch of GRPO has at most `tokens` tokens; `checkpointing` turns gradient checkpointing on. `sft_tokens` and
-    `sft_checkpointing` are the same for supervised fine-tuning. vLLM gets `vllm` bytes, of which `cache` are its
-    key-value cache, or None if vLLM shall measure what is left. `phases` is {phase: {part: bytes}}, empty if the
+    `sft_checkpointing` are the same for supervised fine-tuning. vLLM gets `vllm` bytes, `cache` of them for its
+    key-value cache; if None, vLLM measures the free memory itself. `phases` is {phase: {part: bytes}}, empty if the
     model's dimensions are unknown.
     """
 

@@ -50,7 +50,7 @@ class VerlGrpo(TrainingAlgorithm):
         super().__init__(settings, log, ui, processes, resume=resume)
         self._verl_log = log.folder / "verl.log"
         self._token = new_token()  # bearer token of the rollout server and of the policy's endpoints
-        self._starting = contextlib.ExitStack()  # shows a status line until rollouts can be scheduled
+        self._starting = contextlib.ExitStack()  # a status line, shown until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
@@ -74,7 +74,7 @@ class VerlGrpo(TrainingAlgorithm):
             ]
             scheduler = await self._start_rollouts(routes)
         except TrainingError as error:
-            self._fail(error)  # before verl receives the error reply and ends, which would be reported in its place
+            self._fail(error)  # set before verl gets the error reply and ends; otherwise verl's end would be reported
             raise
         self._starting.close()
         return scheduler

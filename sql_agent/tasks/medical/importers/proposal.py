@@ -21,7 +21,7 @@ from sql_agent.tasks.read_records import Records, Rejected
 
 _SAMPLE = 1000  # maximum number of texts of each field
 _ALIKE = 90  # minimum similarity of two names, 0–100
-_DIFFERENT, _LONGEST_NAME = 0.9, 60  # of row names: least share of distinct values, most characters in the median
+_DIFFERENT, _LONGEST_NAME = 0.9, 60  # for names of rows: minimum share of distinct values, maximum median length
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u4e00-\u9fff]+")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 # Names of a column in other sources, besides its labels in the descriptions and the fields of the built-in mappings.

@@ -89,7 +89,7 @@ def _transaction(database: Source, rows: Sequence[MedicalRow]) -> Iterator[tuple
     """Create the missing tables for `rows`; yield a cursor and its placeholder "?" or "%s"; commit at the end."""
     if isinstance(database, ServerAddress):
         with closing(connect_to(database)) as server, server.cursor() as cursor:
-            cursor.execute("SET SESSION sql_mode='STRICT_ALL_TABLES'")  # else a long text is cut with only a warning
+            cursor.execute("SET SESSION sql_mode='STRICT_ALL_TABLES'")  # other modes cut long texts with only a warning
             cursor.execute("SHOW TABLES")
             _make_tables(cursor, rows, lambda table: server_table_sql(table, TABLES[table]))
             server.begin()
@@ -141,7 +141,7 @@ def _insert(table: str, rows: Sequence[MedicalRow], cursor: Any, mark: str, repo
         columns, marks = ", ".join(map(quoted, values)), ", ".join([mark] * len(values))
         try:
             cursor.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(values.values()))
-        except pymysql.err.DataError as error:  # a text that is too long, or not of the column's characters
+        except pymysql.err.DataError as error:  # a text is too long, or has characters that the column lacks
             report.rejected.append(Rejected(row.place, "the table cannot store it", message_of(error)))
             continue
         last_id += 1
