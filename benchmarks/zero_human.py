@@ -9,7 +9,7 @@ as dev.json. Then:
         agent.max_turns=3 agent.max_tokens=256 database.max_rows=10 database.max_chars=1000 \\
         spider.val_databases=0 data.val_file=OUT/dev.json
     sql-agent train --task spider --data-dir OUT --backend verl --model MODEL \\
-        spider.val_databases=0 data.val_file=OUT/dev.json
+        spider.val_databases=0 data.val_file=OUT/dev.json sft.steps=0 train.steps=36
 """
 
 from __future__ import annotations
