@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import json
 import logging
 import multiprocessing
@@ -20,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.reduction import send_handle
+from pathlib import Path
 from typing import Any
 
 from sql_agent.database.answers import DATABASE_CHANGED, UNAVAILABLE, refusal
@@ -42,7 +42,6 @@ _LOOK_UP_S = 30.0  # time limit of a look-up in memory, which takes milliseconds
 _KEPT_IDLE_S = 10.0  # an idle worker is stopped after this time; starting one takes about 10 ms of CPU time
 _PAUSE_S = 1.0  # pause between two attempts while the database does not answer
 _SEE_TRACEBACK = "read the worker process's traceback in the terminal"
-_numbers = itertools.count()
 
 
 def open_database(
@@ -69,8 +68,8 @@ class LocalDatabase(Database):
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened.engine.source, opened.schema, opened.engine.dialect, opened.limits)
         self._engine = opened.engine
-        # A unique number: the server caches indexes by these bytes, and a reopened database may have changed.
-        self._opened = pickle.dumps((next(_numbers), opened))
+        # The server caches indexes by these bytes, which tell if a file has changed, not if a server has.
+        self._opened = pickle.dumps((0 if isinstance(self.source, Path) else time.monotonic_ns(), opened))
         self._outage = Outage(f"The database {self.source}", logger.warning)
         self._pid = os.getpid()
         self._closed = threading.Event()

@@ -99,7 +99,6 @@ class ValueIndex:
         self._cut_items = {cut for item in short for cut in (item[:-1], item[1:])}
         self._texts = texts
         self._columns_with = lru_cache(maxsize=10_000)(texts.columns_with)
-        self._is_term = lru_cache(maxsize=10_000)(self._stands_alone)
         self._with_pair: dict[str, list[int]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             if len(key) >= _MIN_MISSPELT_CHARS:
@@ -162,7 +161,7 @@ class ValueIndex:
             return False
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
-    def _stands_alone(self, word: str) -> bool:
+    def _is_term(self, word: str) -> bool:
         """Return whether a word is a term: an item, a word of several names, or one between varied characters."""
         columns = [column for column in self._columns if column not in self._name_columns]
         near = [pair for column in columns for pair in self._texts.beside(word, column)]

@@ -3,7 +3,7 @@
 A server process forks the workers. They protect the program from:
 - Late statements. SQLite and the database servers end a statement at its deadline. SQLite's compiler and functions,
   and a server that does not respond, cannot be interrupted, so the parent kills a worker that is 0.2 s late.
-- Memory and files. A worker has 512 MiB of address space, cannot write a file above 64 KiB, and starts no process.
+- Memory and files. A worker may allocate 400 MiB, cannot write a file above 64 KiB, and starts no process.
 - Crashes of the engine. The program gets an error as the answer, and the next statement gets another worker.
 
 The processes do not prevent reading other files or using the network. The guard and read-only connections do.
@@ -26,11 +26,11 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.reduction import recv_handle
+from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
 from sql_agent.database.answers import refusal
@@ -48,7 +48,7 @@ from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 from sql_agent.system.process import die_with_parent
 
-_MAX_MEMORY_BYTES = 512 * 1024 * 1024  # limit of the address space; the interpreter and its modules need 90 MB
+_MAX_MEMORY_BYTES = 400 * 1024 * 1024  # limit of the address space beside the server's
 _MAX_FILE_BYTES = 64 * 1024  # limit for SQLite's index of a write-ahead log, the only file that is written
 # A worker whose memory has grown by this much is replaced, because Python gives little of it back.
 _SWOLLEN_KIB = 100 * 1024
@@ -107,7 +107,8 @@ def _read(data: bytes) -> _Loaded:
             trouble = f"{type(error).__name__}: {error}"
     values = ValueIndex(names, texts)
     gc.collect()
-    gc.freeze()  # garbage collection would write to, and so copy, memory pages that workers share
+    # Garbage collection would write to, and so copy, pages that workers share. A frozen reference cycle is never freed.
+    gc.freeze()
     return _Loaded(opened, names, texts, values, trouble)
 
 
@@ -131,7 +132,8 @@ def _run_worker(pipe: Pipe, loaded: _Loaded, turns: IO[bytes]) -> NoReturn:
 def _limit_resources() -> None:
     limits = {resource.RLIMIT_FSIZE: _MAX_FILE_BYTES, resource.RLIMIT_CORE: 0}
     if sys.platform.startswith("linux"):  # other systems lack these limits, or count other processes too
-        limits |= {resource.RLIMIT_AS: _MAX_MEMORY_BYTES, resource.RLIMIT_NPROC: 0}
+        shared = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limits |= {resource.RLIMIT_AS: shared + _MAX_MEMORY_BYTES, resource.RLIMIT_NPROC: 0}
     for which, value in limits.items():
         _, most = resource.getrlimit(which)
         limit = value if most == resource.RLIM_INFINITY else min(value, most)
@@ -184,7 +186,7 @@ class _Session:
         """Run a statement, so that the memory pages that a statement changes are no longer shared with the server.
 
         A model's first statement then takes 1.3 ms instead of 4 ms. The pages that hints use are not copied, because
-        that takes 30 ms, in which a statement would wait for this worker.
+        that takes 30 ms.
         """
         table, columns = self._opened.schema.tables[0]
         column = quoted(columns[0])
@@ -237,8 +239,8 @@ class _Session:
             if self._connection is not None:  # the interrupted connection may be unusable
                 self._connection.close()
                 self._connection = None
-        except Exception:
-            traceback.print_exc()  # written to the program's log; the answer is valid without a hint
+        except Exception as error:
+            logging.getLogger(__name__).warning("a hint could not be written: %r", error)
         return None
 
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from sql_agent.database import Database, Naming, RequiredSchema, open_database
-from sql_agent.database.named_values import MAX_VALUES
+from sql_agent.database.cell_texts import CellTexts
+from sql_agent.database.name_index import Name, NameIndex
+from sql_agent.database.named_values import MAX_VALUES, ValueIndex
 
 SCHEMA = RequiredSchema(
     {"drug": ("name", "treats", "colour", "box"), "illness": ("title", "signs")},
@@ -191,3 +195,15 @@ def test_a_word_is_shown_with_columns_that_have_it_as_an_item_then_with_those_th
     with open_database(path, SCHEMA) as database:
         (value,) = database.named_values("头痛怎么办")
     assert str(value) == "drug.colour, drug.treats, illness.signs LIKE '%头痛%'"  # at most two columns of a table
+
+
+def test_an_index_that_nobody_needs_is_freed_without_garbage_collection() -> None:
+    texts = CellTexts({("drug", "treats"): "头痛\0牙痛"})
+    index = ValueIndex(NameIndex([("布洛芬片", Name("布洛芬片", "drug", "name"))]), texts)
+    assert index.named_in("布洛芬片治头痛吗")
+    freed, was_enabled = weakref.ref(index), gc.isenabled()
+    gc.disable()
+    del index
+    assert freed() is None, "worker.py freezes the indexes: the garbage collector never sees them again"
+    if was_enabled:
+        gc.enable()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.agent.tools import answer_json
-from sql_agent.database import Database, RequiredSchema, open_database
+from sql_agent.database import Database, Naming, RequiredSchema, open_database
 from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import QueryLimits
 from sql_agent.system.resources import usable_cores
@@ -407,3 +407,26 @@ def test_a_sort_of_more_than_fits_into_memory_writes_no_file(database: Database)
     done.set()
     watcher.join()
     assert not written
+
+
+@pytest.mark.slow
+def test_hints_are_still_written_after_many_large_databases(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "books.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE books (title TEXT, note TEXT)")
+        connection.executemany("INSERT INTO books VALUES (?, ?)", [(f"Book {n}", "𠀀" * 10_000) for n in range(1800)])
+    required = RequiredSchema(None, hint="-", names={"books": Naming("title")})
+    sql = "SELECT note FROM books WHERE title = 'Bok 17'"
+    large = "SELECT count(*) FROM (SELECT DISTINCT note || title FROM books)"  # needs 100 MB
+    with contextlib.ExitStack() as stack:
+        for number in range(7):
+            os.utime(path, (number, number))  # a file that has changed is another database
+            opened = stack.enter_context(open_database(path, required))
+            assert "'Book 17'" in (opened.query(sql).hint or "")
+            assert opened.query(large).status == "ok"
+        (server,) = levels(os.getpid())[0]
+        size = memory_kib(server, "VmSize")
+        assert size > WORKER_KIB
+        with open_database(path, required):
+            assert memory_kib(server, "VmSize") == size, "the same file has the same indexes"
+    assert not capfd.readouterr().err
