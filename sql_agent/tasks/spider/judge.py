@@ -70,7 +70,9 @@ class ExecutionJudge:
         self._all_settings, self._settings, self._comparison = settings, settings.spider, comparison
         self._readers = {lang: Reader(of_lang) for lang, of_lang in words.items()}
         limits = QueryLimits(deadline_s=self._settings.deadline_s, max_rows=_MAX_ROWS, max_chars=_MAX_CHARS)
-        self._databases = DatabasePool(lambda path: open_database(str(path), SCHEMA, limits), keep=_OPEN_DATABASES)
+        self._databases = DatabasePool(
+            lambda path: open_database(str(path), SCHEMA, limits, hinted=False), keep=_OPEN_DATABASES
+        )
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="compare")
         self._gold = lru_cache(maxsize=_CACHED_RESULTS)(run_gold)
 
