@@ -52,7 +52,7 @@ class Plan:
 
 
 def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
-    """Check all that the run of the command line needs, the cheapest first, and return its plan.
+    """Check everything that the requested run needs, the cheapest first, and return its plan.
 
     Creates the sample database if it is missing. Raises a SqlAgentError for the first requirement that is not met.
     """

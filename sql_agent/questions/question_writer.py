@@ -204,7 +204,7 @@ class QuestionWriter:
 
 
 def _voices(question: Question, half: Half, count: int) -> list[str]:
-    """Return personas chosen by the question's id: a model at temperature 0 would always invent the same personas."""
+    """Return personas by the question's id, because at temperature 0 a model would always invent the same personas."""
     voices = tomllib.loads(prompt_file("voices.toml"))[question.lang][half]
     first = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8], "big")
     return [voices[(first + place) % len(voices)] for place in range(count)]

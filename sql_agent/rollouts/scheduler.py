@@ -243,7 +243,7 @@ class RetryingScheduler:
         self._barrier = barrier
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """Return a kept rollout for `request`. Raises RolloutLostError if all attempts were lost."""
+        """Return a rollout of `request` that is not lost. Raises RolloutLostError if all attempts were lost."""
         barrier = self._barrier if request.mode == "train" else None
         try:
             return await self._tries(request, barrier)

@@ -58,7 +58,7 @@ def reference_facts(question: Question, reader: Reader) -> list[Fact]:
     if not facts:
         raise JudgeError(
             f"question {question.id!r} has no reference facts: {question.answer!r}",
-            hint="write a reference of words or numbers, separated by '; '",
+            hint="write the reference answer as words or numbers, separated by '; '",
         )
     return facts
 

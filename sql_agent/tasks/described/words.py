@@ -155,7 +155,7 @@ class Wording:
 
 
 def half(wordings: Sequence[_T], *, held_out: bool) -> Sequence[_T]:
-    """Return the last fifth of the wordings for test, the others for train and val; all of a short list for each."""
+    """Return the last fifth of the wordings if `held_out`, else the others; a short list is returned whole."""
     if len(wordings) < _LEAST:
         return wordings
     place = len(wordings) - len(wordings) // _LEAST

@@ -119,7 +119,7 @@ class ChatEncoder:
         return len(self._ids(text)) if text else 0
 
     def thinks(self, thinking: bool | None) -> bool:
-        """Return whether the model thinks if the template's argument `enable_thinking` is `thinking` (see `encode`)."""
+        """Return whether the model thinks when the template gets `enable_thinking=thinking` (see `encode`)."""
         if thinking is not None:
             return thinking
         if self._thinks is not None:
