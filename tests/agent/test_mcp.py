@@ -251,5 +251,5 @@ def test_a_command_is_started_opened_by_the_task_and_ended(command: list[str]) -
 
 @pytest.mark.parametrize("overrides", [[], ["agent.mcp_url=http://x/mcp", "agent.mcp_command=y"]])
 def test_settings_that_name_no_server_or_two_are_refused(overrides: list[str]) -> None:
-    with pytest.raises(ConfigError, match="one of them"):
+    with pytest.raises(ConfigError, match="exactly one of"):
         TASK.open_database(load_settings(["agent.tool=mcp", *overrides]))

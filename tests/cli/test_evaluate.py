@@ -233,7 +233,7 @@ def test_an_evaluation_goes_on_at_its_own_address_only(
     with pytest.raises(TrainingError):
         main(["good", *arguments])
     monkeypatch.setenv("OPENAI_API_BASE", "http://elsewhere/v1")
-    with pytest.raises(ResumeError, match="OPENAI_API_BASE is http://elsewhere/v1"):
+    with pytest.raises(ResumeError, match="OPENAI_API_BASE is now http://elsewhere/v1"):
         main(["--resume", str(evaluations(tmp_path)[0])])
 
 

@@ -221,13 +221,15 @@ class Table(Record):
 class Link(Record):
     """A column that refers to rows of another table: a foreign key, or with `contains` a text with their names.
 
-    `ask` has, by column of the other table, ways to ask for this column of the rows that {name} refers to.
+    `ask` has, by column of the other table, ways to ask for this column of the rows that {name} refers to, which are at
+    most `most`, such as 1 where `ask` speaks of one row.
     """
 
     source: tuple[str, str]
     target: tuple[str, str]
     label: str
     contains: bool = False
+    most: int = Field(3, gt=0)
     ask: dict[str, _OfRow] = Field(default_factory=dict)
 
 

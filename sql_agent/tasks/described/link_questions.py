@@ -10,8 +10,6 @@ from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
 from sql_agent.tasks.described.words import is_noun, is_person
 
-_MOST_NAMED = 3  # maximum number of rows that a text names
-
 
 class LinkQuestions(Drafting):
     """Yields drafts about rows that refer to rows of another table, in random order."""
@@ -51,7 +49,7 @@ class LinkQuestions(Drafting):
             choices = [name for name, column in other.columns.items() if name != other.name and column.kind != "flag"]
             column = self._chosen.choice(list(link.ask) or choices)
             answers = [self._catalog.answer(target, column) for target in targets]
-            if len(targets) > _MOST_NAMED or not all(answers) or not all(target.named for target in targets):
+            if len(targets) > link.most or not all(answers) or not all(target.named for target in targets):
                 continue
             label = other.columns[column].labels
             slots = {**self._slots(other.columns[column], name=self._name(row), link=link.label), "label": label}
