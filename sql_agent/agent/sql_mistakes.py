@@ -10,8 +10,10 @@ from sql_agent.database.schema import Schema, fold
 from sql_agent.schemas import QueryAnswer
 
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
-_JOIN = re.compile(
-    r"\s+(?:INNER\s+)?JOIN\s+(?:\w+\s+(?:AS\s+)?(?!ON\b))?(?P<name>\w+)\s+ON\s+[\w.]+\s*=\s*[\w.]+", re.IGNORECASE
+_JOIN = re.compile(  # an inner join on one equation
+    rf"{_QUOTED}|(?<!left)(?<!right)(?<!outer)(?<!natural)(?<!cross)\s+(?:inner\s+)?join\s+(?:\w+\s+(?:as\s+)?(?!on\b))?"
+    r"(?P<name>\w+)\s+on\s+[\w.]+\s*=\s*[\w.]+(?![\w.])(?!\s+(?:and|or)\b)",
+    re.IGNORECASE,
 )
 _WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
 _FROM = re.compile(rf"{_QUOTED}|\b(?:from|join)\s+(?P<table>[A-Za-z_]\w*)", re.IGNORECASE)
@@ -67,12 +69,13 @@ def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
     return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
 
 
-def _missing_join(sql: str, _schema: Schema, number: int) -> str | None:
+def without_join(sql: str, _schema: Schema, number: int) -> str | None:
     """Return `sql` without the join of one table, and without the qualifiers of its columns."""
-    chosen = _one_of(list(_JOIN.finditer(sql)), number)
+    chosen = _one_of([match for match in _JOIN.finditer(sql) if match["name"]], number)
     if chosen is None:
         return None
-    return re.sub(rf"\b{chosen['name']}\.", "", sql[: chosen.start()] + sql[chosen.end() :])
+    qualifier = re.compile(rf"({_QUOTED})|\b{chosen['name']}\.", re.IGNORECASE)
+    return qualifier.sub(lambda match: match[1] or "", sql[: chosen.start()] + sql[chosen.end() :])
 
 
 def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
@@ -104,7 +107,7 @@ _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
     _wrong_table,
     _invented_column,
     _other_table,
-    _missing_join,
+    without_join,
     _no_table,
     _tested_elsewhere,
     _stray_brace,

@@ -100,7 +100,7 @@ class Variants:
             outputs = [self._column(known[each]) for each in mentioned if each in known and each not in tested]
         if not outputs:
             outputs = [exp.Star() if is_named or name is None else self._column(name)]
-        select = exp.select(*outputs).from_(exp.Table(this=self._identifier(table))).where(test, *others)
+        select = exp.select(*outputs).from_(exp.Table(this=self.identifier(table))).where(test, *others)
         return showing(select, first=[self._column(name)] if name is not None and not is_named else [])
 
     def reading(self, tree: exp.Query, columns: Iterable[str], *, instead_of: Sequence[exp.Expr]) -> exp.Query:
@@ -117,9 +117,10 @@ class Variants:
         return exp.EQ(this=column, expression=exp.Literal.string(place.text))
 
     def _column(self, name: str, alias: str = "") -> exp.Column:
-        return exp.column(self._identifier(name), table=self._identifier(alias) if alias else None)
+        return exp.column(self.identifier(name), table=self.identifier(alias) if alias else None)
 
-    def _identifier(self, name: str) -> exp.Identifier:
+    def identifier(self, name: str) -> exp.Identifier:
+        """Return a name, in quotes where the dialect needs them."""
         is_plain = _WORD.fullmatch(name) is not None and name.upper() not in _keywords(self._dialect)
         return exp.to_identifier(name, quoted=not is_plain)
 

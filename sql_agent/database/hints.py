@@ -139,7 +139,9 @@ class Hints:
         unknown = [column for column in tree.find_all(exp.Column) if fold(column.name) not in known]
         meant = [(column, self._said.get((table, _plain(column.name)), "")) for column in unknown]
         renamed = [self._variants.renamed(tree, meant)] if meant and all(name for _, name in meant) else []
-        joined = list(with_missing_joins(tree, self._schema)) if self._schema.foreign_keys else []
+        joined = (
+            list(with_missing_joins(tree, self._schema, self._variants.identifier)) if self._schema.foreign_keys else []
+        )
         room = MAX_HINT_CHARS + (len(self._line(tree)) if joined else 0)
         return self._fitted(tree, [*joined, *renamed, *filter(None, [remark]), *variants], room)
 

@@ -11,8 +11,12 @@ from sql_agent.database.schema import ForeignKey, Schema, fold
 _MAX_LINKS = 3  # maximum foreign keys between a table of the statement and the table of a column
 
 
-def with_missing_joins(tree: exp.Query, schema: Schema) -> Iterator[exp.Query]:
+def with_missing_joins(
+    tree: exp.Query, schema: Schema, identifier: Callable[[str], exp.Identifier]
+) -> Iterator[exp.Query]:
     """Yield `tree` with each unknown column read from the nearest table that has it; nothing if there is none.
+
+    `identifier` quotes a name where the dialect needs it.
 
     A table that the SELECT reads is nearest, then a table with the fewest foreign keys between them, which is joined. A
     join on an unknown column gets the condition of the foreign keys. If nothing else of its first table is read, the
@@ -21,7 +25,7 @@ def with_missing_joins(tree: exp.Query, schema: Schema) -> Iterator[exp.Query]:
     found: list[exp.Query] = []
     for drops in (True, False):
         changed = tree.copy()
-        repaired = [_Repair(select, schema).run(drops=drops) for select in changed.find_all(exp.Select)]
+        repaired = [_Repair(select, schema, identifier).run(drops=drops) for select in changed.find_all(exp.Select)]
         if all(repaired) and changed not in [tree, *found]:
             found.append(changed)
             yield changed
@@ -30,9 +34,10 @@ def with_missing_joins(tree: exp.Query, schema: Schema) -> Iterator[exp.Query]:
 class _Repair:
     """The repair of one SELECT. `tables` are the tables that it reads, by the names by which it refers to them."""
 
-    def __init__(self, select: exp.Select, schema: Schema) -> None:
+    def __init__(self, select: exp.Select, schema: Schema, identifier: Callable[[str], exp.Identifier]) -> None:
         self._select = select
         self._schema = schema
+        self._identifier = identifier
         self._joins: list[exp.Join] = list(select.args.get("joins") or ())
         from_ = select.args.get("from_")
         self._sources: list[exp.Expr] = [each.this for each in [from_, *self._joins] if each is not None]
@@ -46,7 +51,8 @@ class _Repair:
         unknown = [column for column in columns if not self._is_known(column)]
         if not unknown:
             return True
-        if len(self._tables) < len(self._sources) or any(output.is_star for output in self._select.selects):
+        is_plain = bool(self._tables) and len(self._tables) == len(self._sources)
+        if not is_plain or any(output.is_star for output in self._select.selects) or self._is_ambiguous(unknown):
             return False
         owners = {id(column): next(iter(self._owners(column)), None) for column in columns if not column.table}
         first, *_ = self._tables
@@ -57,10 +63,10 @@ class _Repair:
                 name = self._reach(lambda table, column=column: self._has(table, column))  # type: ignore[misc]
                 if name is None:
                     return False
-                column.set("table", exp.to_identifier(name))
+                column.set("table", self._identifier(name))
         for column in columns:  # a joined table may have a column of the same name
             if not column.table and (owner := owners[id(column)]) and len(self._owners(column)) > 1:
-                column.set("table", exp.to_identifier(owner))
+                column.set("table", self._identifier(owner))
         if drops:
             self._drop(first)
         return True
@@ -87,7 +93,14 @@ class _Repair:
         elif fold(column.name) in {fold(output.alias) for output in self._select.selects if output.alias}:
             return True
         outer = self._select.parent_select
-        return isinstance(outer, exp.Select) and _Repair(outer, self._schema)._is_known(column)
+        return isinstance(outer, exp.Select) and _Repair(outer, self._schema, self._identifier)._is_known(column)
+
+    def _is_ambiguous(self, unknown: Collection[exp.Column]) -> bool:
+        """Return whether a column is read from two tables of the SELECT, or from a table of another SELECT."""
+        own = {fold(name) for name in self._tables}
+        read = {(fold(column.name), fold(column.table)) for column in unknown}
+        is_outer = any(table and table not in own for _, table in read) and self._select.parent_select is not None
+        return is_outer or len({name for name, _ in read}) < len(read)
 
     def _join_again(self, unknown: Collection[exp.Column]) -> bool:
         """Give each join on a column of `unknown` the condition of the foreign keys."""
@@ -102,6 +115,8 @@ class _Repair:
             if join not in wrong:
                 self._select.append("joins", join)
                 self._add(join.this)
+            elif join.side or not isinstance(join.args.get("on"), exp.EQ):
+                return False  # another condition would be lost
             elif not self._reach(lambda end, table=table: end == table, join.this):  # type: ignore[misc]
                 return False
         return True
@@ -109,14 +124,17 @@ class _Repair:
     def _reach(self, is_wanted: Callable[[str], bool], source: exp.Expr | None = None) -> str | None:
         """Join the nearest table that `is_wanted`, written as `source`, and the tables on the way; return its name.
 
-        Without `source` a table that the SELECT reads is not joined again.
+        Without `source` a table that the SELECT reads is not joined again. Returns None if there is none, or if several
+        foreign keys of one table lead there, such as those of a flight's two airports.
         """
         paths: list[tuple[str, tuple[ForeignKey, ...]]] = [(name, ()) for name in self._tables]
         for _ in range(_MAX_LINKS + 1):
-            for start, links in paths:
-                end = links[-1].table if links else self._tables[start]
-                if is_wanted(end) and (links or source is None):
-                    return self._join(start, links, source)
+            ends = [(start, links, links[-1].table if links else self._tables[start]) for start, links in paths]
+            found = [path for path in ends if is_wanted(path[2]) and (path[1] or source is None)]
+            if found:
+                start, links, end = found[0]
+                same = [path for path in found if path[0] == start and path[2] == end]
+                return self._join(start, links, source) if len(same) == 1 else None
             paths = [
                 (start, (*links, link))
                 for start, links in paths
@@ -124,25 +142,30 @@ class _Repair:
             ]
         return None
 
-    def _join(self, start: str, links: tuple[ForeignKey, ...], source: exp.Expr | None) -> str:
+    def _join(self, start: str, links: tuple[ForeignKey, ...], source: exp.Expr | None) -> str | None:
         name = start
         for link in links:
             is_last = source is not None and link is links[-1]
             joined = next((each for each, table in self._tables.items() if table == link.table and not is_last), None)
             if joined is None:
-                table = source if source is not None and is_last else exp.to_table(link.table)
+                table = source if source is not None and is_last else exp.Table(this=self._identifier(link.table))
                 joined = table.alias_or_name
-                on = exp.EQ(this=exp.column(link.column, name), expression=exp.column(link.target, joined))
+                if fold(joined) in map(fold, self._tables):
+                    return None
+                on = exp.EQ(this=self._column(link.column, name), expression=self._column(link.target, joined))
                 self._select.join(table, on=on, copy=False)
                 self._tables[joined] = link.table
             name = joined
         return name
+
+    def _column(self, name: str, table: str) -> exp.Column:
+        return exp.Column(this=self._identifier(name), table=self._identifier(table))
 
     def _drop(self, first: str) -> None:
         """Leave out the table `first` of the FROM clause if one table is joined and nothing else of `first` is read."""
         joins = self._select.args.get("joins") or []
         if len(joins) == 1 and len(self._sources) == 1:
             read = [each for each in self._select.find_all(exp.Column) if each.find_ancestor(exp.Join) is None]
-            if all(column.table and column.table != first for column in read):
+            if all(column.table and fold(column.table) != fold(first) for column in read):
                 self._select.from_(joins[0].this, copy=False)
                 self._select.set("joins", None)

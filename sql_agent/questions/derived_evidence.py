@@ -12,6 +12,7 @@ from sql_agent.schemas import Evidence, QueryAnswer, Question
 
 _NAME = re.compile(r"\w+")
 _SHORTEST = 2  # minimum length of a cell; nearly every text contains a single character
+_LETTER = "[a-z0-9À-ɏ]"  # of a word; words of Chinese have no ends
 _ITEM_END = re.compile(r"[;；、\n]")
 
 
@@ -79,14 +80,18 @@ def _of_named_rows(question: Question, database: Database) -> Iterator[Evidence]
     """Yield, for each row whose name is in the question, the items of the cell of which the reference quotes most."""
     named = [value for value in database.named_values(question.question) if value.operator == "="]
     for table, column, name in ((*place, value.value) for value in named for place in value.columns):
-        text, key = database.dialect.text_literal(name), database.schema.row_key(table) or "id"
-        answer = database.query(f"SELECT * FROM {quoted(table)} WHERE {quoted(column)} = {text} LIMIT 2")
+        text, key = database.dialect.text_literal(name), database.schema.row_key(table)
+        if key is None:
+            continue
+        where = f"WHERE {quoted(column)} = {text} LIMIT 2"
+        answer = database.query(f"SELECT {quoted(key)}, {quoted(table)}.* FROM {quoted(table)} {where}")
         if answer.count != 1:
             continue
-        row = dict(zip(answer.columns, answer.records[0], strict=True))
-        quotes = {field: _quoted_items(cell, question) for field, cell in row.items() if isinstance(cell, str)}
-        best = max(quotes, key=lambda field: sum(map(len, quotes[field])))
-        if isinstance(row_id := row.get(key), int):
+        row_id, *cells = answer.records[0]
+        row = zip(answer.columns[1:], cells, strict=True)
+        quotes = {field: _quoted_items(cell, question) for field, cell in row if isinstance(cell, str)}
+        best = max(quotes, key=lambda field: sum(map(len, quotes[field])), default=None)
+        if best is not None and isinstance(row_id, int):
             yield from (Evidence(table=table, row_id=row_id, field=best, quote=quote) for quote in quotes[best])
 
 
@@ -98,7 +103,7 @@ def _quoted_items(cell: str, question: Question) -> list[str]:
 
 
 def _has(text: str, item: str) -> bool:
-    return re.search(rf"(?<![a-z]){re.escape(item)}(?![a-z])", text, re.IGNORECASE) is not None
+    return re.search(rf"(?<!{_LETTER})(?<!\d[.,]){re.escape(item)}(?!{_LETTER})", text, re.IGNORECASE) is not None
 
 
 def _row(table: str, column: str, cell: str, row_id: object, database: Database) -> int | None:

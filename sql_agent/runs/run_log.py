@@ -167,8 +167,9 @@ class RunLog:
         """
         if not (path := self.folder / IN_HAND).exists():
             return []
-        *of_step, rollouts = TypeAdapter(_InHand).validate_json(path.read_bytes())
+        kept = path.read_bytes()
         path.unlink()
+        *of_step, rollouts = TypeAdapter(_InHand).validate_json(kept)
         return rollouts if of_step == [mode, step] else []
 
     def last_step(self) -> int:

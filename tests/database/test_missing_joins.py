@@ -20,6 +20,10 @@ CREATE TABLE product (product_id INTEGER PRIMARY KEY, name TEXT, price REAL);
 CREATE TABLE bought (
     customer_id INT REFERENCES customer (id), product_id INT REFERENCES product (product_id), pieces INT
 );
+CREATE TABLE `order` (number INTEGER PRIMARY KEY, customer_id INT REFERENCES customer (id));
+CREATE TABLE flight (flight TEXT, origin INT REFERENCES city (city_id), goal INT REFERENCES city (city_id));
+INSERT INTO `order` VALUES (17, 2);
+INSERT INTO flight VALUES ('BA 1', 1, 2);
 INSERT INTO city VALUES (1, 'Bath'), (2, 'York');
 INSERT INTO address VALUES (1, 'Main Street', 1), (2, 'High Street', 2);
 INSERT INTO customer VALUES (1, 'Ann', 1), (2, 'Bob', 2);
@@ -65,6 +69,10 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
         ),
         ("SELECT pieces FROM customer", "SELECT bought.pieces FROM bought"),
         (
+            'SELECT number, name FROM "order"',
+            'SELECT number, customer.name FROM "order" JOIN customer ON "order".customer_id = customer.id',
+        ),
+        (
             "SELECT name FROM product WHERE price > (SELECT MIN(pieces) FROM customer WHERE name = 'Ann')",
             "SELECT name FROM product WHERE price > (SELECT MIN(bought.pieces) FROM customer JOIN bought ON "
             "customer.id = bought.customer_id WHERE name = 'Ann')",
@@ -84,6 +92,11 @@ def test_a_column_of_a_table_that_is_not_joined_is_read_by_joining_it(shop: Data
         "SELECT name FROM customer WHERE city = 'Paris'",  # finds no row
         "SELECT * FROM customer WHERE city = 'Bath'",
         "SELECT name FROM (SELECT name FROM customer) AS c WHERE city = 'Bath'",
+        "SELECT city WHERE city = 'Bath'",
+        "SELECT T1.name FROM customer AS T1 JOIN city AS T2 ON T1.city_id = T2.city_id AND T2.city = 'Bath'",
+        "SELECT T1.name FROM customer AS T1 LEFT JOIN city AS T2 ON T1.city_id = T2.city_id",
+        "SELECT T1.name FROM customer AS T1 JOIN customer AS T2 ON T1.id = T2.id WHERE T1.city = T2.city",
+        "SELECT flight, city FROM flight",  # of which of its two cities?
     ],
 )
 def test_only_a_statement_that_runs_and_finds_rows_is_suggested(shop: Database, sql: str) -> None:

@@ -55,6 +55,7 @@ def test_a_quoted_cell_is_found_and_stands_and_what_cannot_be_asked_for_is_count
     )
 
 
+@pytest.mark.parametrize("key", ["id INTEGER PRIMARY KEY, ", ""])
 @pytest.mark.parametrize(
     ("question", "prose", "quotes"),
     [
@@ -62,16 +63,17 @@ def test_a_quoted_cell_is_found_and_stands_and_what_cannot_be_asked_for_is_count
         ("Is gout a matter of purines?", "Yes, purines and uric acid crystals. Avoid beer.", ["uric acid crystals"]),
         ("What causes mumps?", "A virus. It is the mumps virus.", []),
         ("What causes it?", "Purines. And uric acid crystals.", []),
+        ("What causes gout?", "After 15 years purines matter. So they do.", ["purines"]),
     ],
 )  # fmt: skip
 def test_plain_prose_is_matched_to_the_items_of_the_row_that_the_question_names(
-    tmp_path: Path, question: str, prose: str, quotes: list[str]
+    tmp_path: Path, key: str, question: str, prose: str, quotes: list[str]
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         connection.executescript(
-            "CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT, cause TEXT, treatment TEXT);"
-            "INSERT INTO disease VALUES (1, 'gout', 'uric acid crystals; purines; age', 'colchicine; diet');"
-            "INSERT INTO disease VALUES (2, 'ague', 'a parasite', 'quinine')"
+            f"CREATE TABLE disease ({key}disease_name TEXT, cause TEXT, treatment TEXT);"
+            "INSERT INTO disease (disease_name, cause, treatment) VALUES"
+            "('gout', 'uric acid crystals; purines; 5 years', 'colchicine; diet'), ('ague', 'a parasite', 'quinine')"
         )
     required = RequiredSchema(None, "make it", {"disease": Naming("disease_name")})
     with DatabasePool(lambda _: open_database(tmp_path / "a.db", required)) as pool:
