@@ -12,7 +12,7 @@ from sql_agent.schemas import QueryAnswer
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
 _JOIN = re.compile(  # an inner join on one equation
     rf"{_QUOTED}|(?<!left)(?<!right)(?<!outer)(?<!natural)(?<!cross)\s+(?:inner\s+)?join\s+(?:\w+\s+(?:as\s+)?(?!on\b))?"
-    r"(?P<name>\w+)\s+on\s+[\w.]+\s*=\s*[\w.]+(?![\w.])(?!\s+(?:and|or)\b)",
+    r"(?P<table>\w+)\s+on\s+[\w.]+\s*=\s*[\w.]+(?![\w.])(?!\s+(?:and|or)\b)",
     re.IGNORECASE,
 )
 _WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
@@ -71,10 +71,10 @@ def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
 
 def without_join(sql: str, _schema: Schema, number: int) -> str | None:
     """Return `sql` without the join of one table, and without the qualifiers of its columns."""
-    chosen = _one_of([match for match in _JOIN.finditer(sql) if match["name"]], number)
+    chosen = _one_of(_with_table(_JOIN, sql), number)
     if chosen is None:
         return None
-    qualifier = re.compile(rf"({_QUOTED})|\b{chosen['name']}\.", re.IGNORECASE)
+    qualifier = re.compile(rf"({_QUOTED})|\b{chosen['table']}\.", re.IGNORECASE)
     return qualifier.sub(lambda match: match[1] or "", sql[: chosen.start()] + sql[chosen.end() :])
 
 

@@ -16,11 +16,10 @@ def with_missing_joins(
 ) -> Iterator[exp.Query]:
     """Yield `tree` with each unknown column read from the nearest table that has it; nothing if there is none.
 
-    `identifier` quotes a name where the dialect needs it.
-
     A table that the SELECT reads is nearest, then a table with the fewest foreign keys between them, which is joined. A
     join on an unknown column gets the condition of the foreign keys. If nothing else of its first table is read, the
-    SELECT comes without and then with that table, because a join also filters rows.
+    SELECT comes without and then with that table, because a join also filters rows. `identifier` quotes a name where
+    the dialect needs it.
     """
     found: list[exp.Query] = []
     for drops in (True, False):
@@ -32,7 +31,7 @@ def with_missing_joins(
 
 
 class _Repair:
-    """The repair of one SELECT. `tables` are the tables that it reads, by the names by which it refers to them."""
+    """The repair of one SELECT. `_tables` maps a table's alias or name in this SELECT to the table of the schema."""
 
     def __init__(self, select: exp.Select, schema: Schema, identifier: Callable[[str], exp.Identifier]) -> None:
         self._select = select
@@ -127,18 +126,19 @@ class _Repair:
         Without `source` a table that the SELECT reads is not joined again. Returns None if there is none, or if several
         foreign keys of one table lead there, such as those of a flight's two airports.
         """
-        paths: list[tuple[str, tuple[ForeignKey, ...]]] = [(name, ()) for name in self._tables]
+        paths: list[tuple[str, tuple[ForeignKey, ...], str]] = [
+            (name, (), table) for name, table in self._tables.items()
+        ]
         for _ in range(_MAX_LINKS + 1):
-            ends = [(start, links, links[-1].table if links else self._tables[start]) for start, links in paths]
-            found = [path for path in ends if is_wanted(path[2]) and (path[1] or source is None)]
+            found = [(start, links, end) for start, links, end in paths if is_wanted(end) and (links or source is None)]
             if found:
                 start, links, end = found[0]
-                same = [path for path in found if path[0] == start and path[2] == end]
-                return self._join(start, links, source) if len(same) == 1 else None
+                is_only = [(first, last) for first, _, last in found].count((start, end)) == 1
+                return self._join(start, links, source) if is_only else None
             paths = [
-                (start, (*links, link))
-                for start, links in paths
-                for link in self._schema.links_of(links[-1].table if links else self._tables[start])
+                (start, (*links, link), link.table)
+                for start, links, end in paths
+                for link in self._schema.links_of(end)
             ]
         return None
 

@@ -263,7 +263,7 @@ def read_names(
 
 
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
-    """Yield each everyday name in `naming.called` with the `Name` of its row, named by the formal name.
+    """Yield each everyday name in `naming.called` with the row that has the formal name, as a `Name`.
 
     If no row has the formal name, everyday names are yielded with the shortest names that contain it as a word, such as
     盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素, which differs; and the formal name with rows

@@ -91,11 +91,15 @@ def _foreign_keys(connection: sqlite3.Connection, table: str) -> Iterator[Foreig
     keys = connection.execute(f"PRAGMA foreign_key_list({quoted(table)})").fetchall()
     width = Counter(number for number, *_ in keys)
     for number, _, other, column, to, *_ in keys:
-        if width[number] == 1:
-            info = connection.execute(f"PRAGMA table_info({quoted(other)})")
-            target = to or next((name for _, name, _, _, _, key in info if key == 1), None)
-            if target is not None:
-                yield ForeignKey(column, fold(other), target)
+        target = to or next(iter(primary_key(connection, other)), None)
+        if width[number] == 1 and target is not None:
+            yield ForeignKey(column, fold(other), target)
+
+
+def primary_key(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    """Return the columns of the primary key, in its order."""
+    columns = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    return tuple(row[1] for row in sorted(columns, key=lambda row: row[5]) if row[5])
 
 
 def _row_key(connection: sqlite3.Connection, table: str) -> str | None:

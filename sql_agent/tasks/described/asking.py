@@ -177,7 +177,7 @@ class Asker:
         return ({"name": name}, route) if route is not None else ({}, None)
 
     def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:
-        """Return for each condition an everyday word that no cell contains, else an alias of the row that it names.
+        """Return for each condition an everyday word that no cell contains, else an alias of the condition's row.
 
         Returns None if a condition has neither.
         """

@@ -44,16 +44,16 @@ class RowQuestions(Drafting):
         item answer with one of several.
         """
         single: list[Draft] = []
-        is_next = False
+        follows_several = False
         for row, name, column in self._cells("part", "list", "text"):
             part = self._chosen.choice(list(column.parts.values())) if column.parts else None
             if part is not None and (inside := self._catalog.part(row, name, part)):
                 wording = self._say(part.ask, **self._slots(column, name=self._name(row)))
                 draft = self._about_row("part", wording, row, [name], inside)
-                if len(inside) == 1 and not is_next:
+                if len(inside) == 1 and not follows_several:
                     single.append(draft)
                     continue
-                is_next = len(inside) > 1
+                follows_several = len(inside) > 1
                 yield draft
         yield from single
 
@@ -178,7 +178,7 @@ class RowQuestions(Drafting):
                 yield self._reading("comparison", wording, [statement], (row, other), facts)
 
     def _similar(self, row: Row, column: str, least: int = 1) -> list[Row]:
-        """Return rows with `column` filled that share `least` things with `row`; any of a table without items."""
+        """Return rows with `column` filled that share `least` things with `row`; all if no row has items."""
         if not self._catalog.conditions_by_word(row.table):
             return [each for each in self._catalog.filled_rows(row.table, column) if each is not row]
         common = self._common(row)

@@ -14,7 +14,7 @@ from pathlib import Path
 from sql_agent.database import RequiredSchema, Source, open_source
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.schema import ForeignKey, Schema, fold, quoted
-from sql_agent.database.sqlite.opening import read_only_connection
+from sql_agent.database.sqlite.opening import primary_key, read_only_connection
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import Cell, QueryLimits
 
@@ -136,18 +136,13 @@ def _runs(sql: str, read: _Read) -> bool:
     return True
 
 
-def _sqlite_primary_key(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    columns = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
-    return tuple(row[1] for row in sorted(columns, key=lambda row: row[5]) if row[5])
-
-
 def _keys(source: Source, schema: Schema, read: _Read) -> dict[str, Keys]:
     """Return the keys by table. A foreign key of several columns is left out."""
     primary: dict[str, tuple[str, ...]] = {}
     comments: dict[str, dict[str, str]] = {}
     if isinstance(source, Path):
         with closing(read_only_connection(source)) as connection:
-            primary = {table: _sqlite_primary_key(connection, table) for table in schema.columns}
+            primary = {table: primary_key(connection, table) for table in schema.columns}
     else:
         for table, column in read(_MYSQL_KEYS):
             primary[str(table)] = (*primary.get(str(table), ()), str(column))
