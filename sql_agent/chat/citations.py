@@ -23,11 +23,11 @@ class Citation(Record):
 
 
 def find_citations(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[Citation, ...]:
-    """Return each text of `answer` that a cell in the results of `calls` contains, with that cell, in answer order.
+    """Return the texts of `answer` that cells in the results of `calls` contain, in the order of the answer.
 
     A text is the whole content of a cell, one list item of a cell, or a list item of the answer that a cell contains.
-    Texts that occur in the question are left out. If several cells contain a text, the cell is taken from the query
-    that returned the most texts.
+    Texts that occur in the question are left out. If several cells contain a text, the citation names the cell from
+    the query that returned the most texts.
     """
     found: dict[str, list[Citation]] = {}
     items = _items(answer)
@@ -38,11 +38,9 @@ def find_citations(answer: str, question: str, calls: Sequence[QueryCall]) -> tu
                     if not _contains(question, text):
                         source = Citation(text=text, query=number, row=row, column=column)
                         found.setdefault(text.casefold(), []).append(source)
-    whole = {key: each for key, each in found.items() if not any(key != other and key in other for other in found)}
-    found_in = Counter(query for each in whole.values() for query in {source.query for source in each})
-    best = [
-        min(each, key=lambda source: (-found_in[source.query], source.query, source.row)) for each in whole.values()
-    ]
+    whole = [each for key, each in found.items() if not any(key != other and key in other for other in found)]
+    found_in = Counter(query for each in whole for query in {source.query for source in each})
+    best = [min(each, key=lambda source: (-found_in[source.query], source.query, source.row)) for each in whole]
     return tuple(sorted(best, key=lambda source: answer.casefold().find(source.text.casefold())))
 
 

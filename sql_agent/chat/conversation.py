@@ -1,4 +1,4 @@
-"""Open models, ask a model a question, and report queries, rows and the answer as events while the agent runs."""
+"""Open models, ask a model a question, and yield queries, rows and the answer as events while the agent runs."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class QueryAnswered(NamedTuple):
 class Answered(NamedTuple):
     """The answer to a question ("" if there is none), and the cells that contain texts of the answer.
 
-    `unreadable` is the malformed tool call that the model wrote instead of an answer. `thoughts` are the
-    reasoning texts that a thinking model wrote before its replies.
+    `unreadable` is the malformed tool call that the model wrote instead of an answer. `thoughts` are the texts of the
+    model's reasoning.
     """
 
     question: Question
@@ -93,6 +93,10 @@ class Answered(NamedTuple):
     seconds: float
     unreadable: str = ""
     thoughts: tuple[str, ...] = ()
+
+    def with_call(self, call: QueryCall) -> Answered:
+        """Return a copy with a query that a person ran, so that a correction can cite the rows of the query."""
+        return self._replace(calls=(*self.calls, call))
 
 
 class Failed(NamedTuple):
@@ -132,20 +136,6 @@ async def run_statement(sql: str, model: ChatModel) -> QueryCall:
     return tool.calls[0]
 
 
-def with_call(answered: Answered, call: QueryCall) -> Answered:
-    """Return `answered` with one more query, which a person ran; a correction can cite the rows of that query."""
-    return answered._replace(calls=(*answered.calls, call))
-
-
-def _checked_question(text: str, lang: Lang | None) -> Question:
-    text = text.strip()
-    if not text:
-        raise DataError("the question is empty", hint="type a question")
-    if len(text) > MAX_QUESTION_CHARS:
-        raise DataError(f"the question has {len(text):,} characters", hint=f"{MAX_QUESTION_CHARS:,} are allowed")
-    return Question(id="chat", question=text, answer="", lang=lang or language(text))
-
-
 def one_line(error: object) -> str:
     return " ".join(str(error).split())[:_MAX_ERROR_CHARS]
 
@@ -164,7 +154,12 @@ async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None])
 async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> Event:
     from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415  slow to import
 
-    question = _checked_question(text, model.lang)
+    text = text.strip()
+    if not text:
+        raise DataError("the question is empty", hint="type a question")
+    if len(text) > MAX_QUESTION_CHARS:
+        raise DataError(f"the question has {len(text):,} characters", hint=f"{MAX_QUESTION_CHARS:,} are allowed")
+    question = Question(id="chat", question=text, answer="", lang=model.lang or language(text))
     observer = _Observer(events)
     with model.databases.of(None) as database:
         record = await run_rollout(
@@ -184,7 +179,7 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
 
 
 class _Observer:
-    """Puts the queries of a rollout and their results into `events`, and stores the calls, keyed by number."""
+    """Puts the queries of a rollout and their results into `events`; `calls` are keyed by number."""
 
     def __init__(self, events: asyncio.Queue[Event | None]) -> None:
         self._events = events

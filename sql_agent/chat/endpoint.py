@@ -40,7 +40,7 @@ class _Completion(BaseModel):
 
 
 class AgentEndpoint:
-    """Answers requests for chat completions with the agent. `name` is the model name for clients.
+    """Answers chat completions with the agent. `name` is the model name for clients.
 
     The last user message is the question; all other messages are ignored. The field `sql_agent` of a response lists
     the queries with their rows.

@@ -50,7 +50,7 @@ class RatingsFolder:
 
     @property
     def questions(self) -> Path:
-        """The question file, which exists once a correct answer is known from a rating."""
+        """The question file, which exists once a rating has given a correct answer."""
         return self.path / _QUESTIONS
 
     def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> None:

@@ -21,14 +21,13 @@ from sql_agent.chat.conversation import (
     ask,
     one_line,
     run_statement,
-    with_call,
 )
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import ConfigError, SqlAgentError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_field, show_query, show_result
 from sql_agent.schemas import Outcome
-from sql_agent.system.messages import printable
+from sql_agent.system.messages import first_of, printable
 
 _PROMPT = "\n> "
 _NARROWEST = 60  # minimum width, in columns, for two answers side by side
@@ -47,7 +46,7 @@ _HELP = (
 
 
 class Terminal:
-    """Asks one or two models, `names`, the questions that a user types. /models lists the models `known`."""
+    """Asks one or two models, `names`, the questions that a user types; /models lists the models `known`."""
 
     def __init__(self, models: ChatModels, names: Sequence[str], known: Sequence[str], kept: RatingsFolder, ui: Ui):
         self._models = models
@@ -139,14 +138,11 @@ class Terminal:
     def _show_side_by_side(self) -> None:
         if self._ui.console.width < _NARROWEST:
             return
-        table = Table(expand=True)
-        for model, _ in self._last:
+        table, cells = Table(expand=True), []
+        for model, answered in self._last:
             table.add_column(Text(model.name), ratio=1)
-        cells = []
-        for _, answered in self._last:
-            cell = Text(printable(answered.answer) or "(none)")
+            cells.append(cell := Text(printable(answered.answer) or "(none)"))
             cell.highlight_words([source.text for source in answered.sources], "bold green", case_sensitive=False)
-            cells.append(cell)
         table.add_row(*cells)
         table.add_row(
             *(f"queries: {len(answered.calls)}, seconds: {answered.seconds:.1f}" for _, answered in self._last)
@@ -158,7 +154,7 @@ class Terminal:
             self._ui.say(f"{command}: {meaning}")
 
     def _switch(self, rest: str) -> None:
-        names = [rest] if rest in self._known else rest.split()  # this is the default model, whose name contains spaces
+        names = [rest] if rest in self._known else rest.split()  # the default model has a name with spaces
         if not 1 <= len(names) <= MOST_ASKED:
             raise ConfigError("/model takes one name, or two", hint="/models lists some models")
         for name in names:
@@ -174,7 +170,7 @@ class Terminal:
         if not self._last:
             raise ConfigError("there is no answer to correct", hint="ask a question first")
         call = asyncio.run(run_statement(rest, self._last[0][0]))
-        self._last = [(model, with_call(answered, call)) for model, answered in self._last]
+        self._last = [(model, answered.with_call(call)) for model, answered in self._last]
         show_query(len(self._last[0][1].calls), rest, self._ui.console)
         show_result(call.answer, self._ui.console)
 
@@ -198,7 +194,7 @@ class Terminal:
         if which and which not in numbered:
             raise ConfigError(f"there is no answer {which}", hint=hint)
         if not which and mark in {"up", "down"} and len(numbered) > 1:
-            raise ConfigError("the rating does not say which of the two answers it is for", hint=hint)
+            raise ConfigError("two models answered, and the rating names neither", hint=hint)
         rated = [numbered[which]] if which else self._last
         for model, answered in rated:
             self._kept.rate(model.name, answered, mark, correction)
@@ -210,5 +206,4 @@ def _sources_text(sources: Sequence[Citation]) -> str:
     if not sources:
         return "no row contains a text of the answer"
     said = [f"{source.text} (query {source.query}, row {source.row}, {source.column})" for source in sources]
-    more = [f"{len(said) - _SOURCES_SHOWN} more"] if len(said) > _SOURCES_SHOWN else []
-    return "; ".join([*said[:_SOURCES_SHOWN], *more])
+    return "; ".join(first_of(said, _SOURCES_SHOWN))

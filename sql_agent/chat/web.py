@@ -20,14 +20,12 @@ from sql_agent.chat.conversation import (
     MAX_QUESTION_CHARS,
     Answered,
     ChatModels,
-    Event,
     Failed,
     QueryAnswered,
     QuerySent,
     ask,
     one_line,
     run_statement,
-    with_call,
 )
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import DataError, SqlAgentError
@@ -38,6 +36,7 @@ from sql_agent.system.servers import web_app
 
 _PACKAGE = "sql_agent.chat"
 _RATEABLE = 500  # number of newest answers in memory; older answers cannot be rated
+_KINDS: dict[type, str] = {QuerySent: "sent", QueryAnswered: "rows", Answered: "answer", Failed: "failed"}
 
 
 class _Asked(Record):
@@ -100,7 +99,22 @@ class ChatPage:
         return web_app(routes, token=token, host=host)
 
     async def _get_page(self, _request: Request) -> Response:
-        return page_response(lambda nonce: _render_page(self._disclaimer, nonce))
+        return page_response(self._render)
+
+    def _render(self, nonce: str) -> str:
+        """Return the HTML of the page. A script loads all content except the disclaimer from the server."""
+        return render_template(
+            "chat.html.j2",
+            _PACKAGE,
+            nonce=nonce,
+            disclaimer=self._disclaimer,
+            styles=[asset("page.css"), asset("chat.css", _PACKAGE)],
+            scripts=[
+                *(asset(f"{name}.js") for name in ("text", "access", "rollout")),
+                *(asset(f"{name}.js", _PACKAGE) for name in ("reply", "chat")),
+            ],
+            chinese=dictionary(json.loads(asset("zh.json", _PACKAGE))),
+        )
 
     async def _get_state(self, _request: Request) -> Response:
         model = await asyncio.to_thread(self._models.get, self._first)
@@ -125,31 +139,18 @@ class ChatPage:
             return
         async with aclosing(ask(asked.question, model)) as events:
             async for event in events:
-                yield self._described(event, asked.model)
+                values = event._asdict()
+                if isinstance(event, Answered):
+                    values = {"id": self._kept_answer(asked.model, event), **values}
+                    del values["question"], values["calls"]  # the page has them
+                yield _line(_KINDS[type(event)], **values)
 
-    def _described(self, event: Event, model: str) -> str:
-        match event:
-            case QuerySent(number, sql):
-                return _line("sent", number=number, sql=sql)
-            case QueryAnswered(number, call):
-                return _line("rows", number=number, call=call.model_dump(mode="json"))
-            case Failed(message):
-                return _line("failed", message=message)
-            case Answered():
-                key = secrets.token_hex(8)
-                self._answers[key] = model, event
-                while len(self._answers) > _RATEABLE:
-                    self._answers.popitem(last=False)
-                return _line(
-                    "answer",
-                    id=key,
-                    answer=event.answer,
-                    unreadable=event.unreadable,
-                    thoughts=event.thoughts,
-                    outcome=event.outcome,
-                    seconds=event.seconds,
-                    sources=[source.model_dump() for source in event.sources],
-                )
+    def _kept_answer(self, model: str, answered: Answered) -> str:
+        key = secrets.token_hex(8)
+        self._answers[key] = model, answered
+        while len(self._answers) > _RATEABLE:
+            self._answers.popitem(last=False)
+        return key
 
     async def _run(self, request: Request) -> Response:
         """Run a user's SQL and add the call to the answer, so that a correction can cite the rows."""
@@ -157,7 +158,7 @@ class ChatPage:
         name, answered = self._answered(written.answer)
         model = await asyncio.to_thread(self._models.get, name)
         call = await run_statement(written.sql, model)
-        self._answers[written.answer] = name, with_call(answered, call)
+        self._answers[written.answer] = name, answered.with_call(call)
         return JSONResponse({"call": call.model_dump(mode="json")})
 
     def _answered(self, key: str) -> tuple[str, Answered]:
@@ -187,20 +188,4 @@ def _refusing(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
 
 
 def _line(kind: str, **values: Any) -> str:
-    return json.dumps({"kind": kind, **values}, ensure_ascii=False, default=str) + "\n"
-
-
-def _render_page(disclaimer: str, nonce: str) -> str:
-    """Return the HTML of the page. A script loads all content except the `disclaimer` from the server."""
-    return render_template(
-        "chat.html.j2",
-        _PACKAGE,
-        nonce=nonce,
-        disclaimer=disclaimer,
-        styles=[asset("page.css"), asset("chat.css", _PACKAGE)],
-        scripts=[
-            *(asset(f"{name}.js") for name in ("text", "access", "rollout")),
-            *(asset(f"{name}.js", _PACKAGE) for name in ("reply", "chat")),
-        ],
-        chinese=dictionary(json.loads(asset("zh.json", _PACKAGE))),
-    )
+    return json.dumps({"kind": kind, **values}, ensure_ascii=False, default=lambda v: v.model_dump(mode="json")) + "\n"

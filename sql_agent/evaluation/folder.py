@@ -22,9 +22,9 @@ _CONFIG, _QUESTIONS, _RECORDS = "config.json", "questions.jsonl", "records.jsonl
 class About(Record):
     """The model, the settings and the judge of an evaluation; `model` is the name in tables and reports.
 
-    `base_url` and `remote_model` are the endpoint of a remote model and its name there. `run` is the run that trained
-    the model, if known. Each question is asked `samples` times. If a smaller share of samples than `refuse_below` (0–1)
-    agrees, their vote is a refusal; None: a share chosen from the votes.
+    `base_url` is the endpoint of a remote model, and `remote_model` the name of the model at this endpoint. `run` is
+    the run that trained the model, if known. Each question is asked `samples` times. If the share of equal answers is
+    less than `refuse_below` (0–1), the vote is a refusal; None: this limit is chosen from all votes.
     """
 
     model: str
@@ -53,7 +53,7 @@ _Read = TypeVar("_Read", bound=Record)
 
 
 class EvaluationFolder:
-    """The files of one evaluation. A killed process loses at most the record that it was writing."""
+    """The files of one evaluation. A process that is killed loses at most one unfinished record."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +81,7 @@ class EvaluationFolder:
         return _read(About, path.read_bytes(), path)
 
     def check_trusted(self, sources: Sequence[Source]) -> None:
-        """Raise ConfigError if a setting of the folder runs code and no trusted source has the setting, too."""
+        """Raise ConfigError if a setting of the folder runs code, unless a trusted source has the setting, too."""
         merge([Source(str(self.path / _CONFIG), flatten(self.about().settings), trusted=False)], confirmed_by=sources)
 
     def sets(self) -> dict[str, list[Question]]:

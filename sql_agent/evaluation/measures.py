@@ -1,4 +1,4 @@
-"""Compute figures of rollouts, such as accuracy: means with 95 % intervals, named like the metrics of training."""
+"""Compute figures of rollouts, such as accuracy: means with 95 % intervals, under the names of training metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Field
 from sql_agent.evaluation.statistics import bootstrap_interval, share_interval
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.rollouts.metrics import found_nothing, has_recovered, is_accurate, is_correct
-from sql_agent.schemas import Lang, Outcome, Question, Record, RolloutRecord, Usage
+from sql_agent.schemas import Lang, Outcome, Question, Record, RolloutRecord
 
 Readers = Mapping[Lang, Reader]
 Value = Callable[[RolloutRecord, Readers], float | None]
@@ -30,7 +30,7 @@ class Figure(Record):
 
 
 class Group(Record):
-    """The figures of a group of questions, keyed by name. `questions` counts graded, `dropped` ungraded questions."""
+    """The figures of a group of questions, by name; `questions` were graded, `dropped` were not."""
 
     questions: int
     dropped: int
@@ -60,8 +60,8 @@ class Measure:
     percentile: int | None = None
 
 
-# For questions that are asked k times: the share of correct answers, and of questions with one and with k of them.
-# pass^k is that of Yao et al. 2024 (arXiv:2406.12045, tau-bench), pass@k that of Chen et al. 2021 (arXiv:2107.03374).
+# With k samples for each question. pass@k is defined in Chen et al. 2021 (arXiv:2107.03374), pass^k in Yao et al. 2024
+# (arXiv:2406.12045, tau-bench).
 SAMPLE_MEASURES: dict[str, Measure] = {
     "pass_at_1": Measure("pass@1: correct answers", "share"),
     "pass_at_k": Measure("pass@k: correct at least once", "share"),
@@ -76,8 +76,12 @@ class Price:
     prompt: float
     completion: float
 
-    def cost(self, usage: Usage) -> float:
-        return usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion
+    def added_to(self, record: RolloutRecord) -> RolloutRecord:
+        """Return `record` with the cost of its tokens, if the model's server counted tokens."""
+        if not (usage := record.usage).prompt_tokens:
+            return record
+        cost = usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion
+        return record.model_copy(update={"usage": usage.model_copy(update={"cost_usd": cost})})
 
 
 def price_of(model: str) -> Price | None:
@@ -120,7 +124,7 @@ def _tokens(record: RolloutRecord, count: int) -> int | None:
 
 # A figure that training reports too has the same name in rollouts/metrics.py.
 ANSWER_MEASURES: dict[str, Measure] = {
-    "accurate": Measure("accurate: the form that is paid", "share", lambda r, _: is_accurate(r)),
+    "accurate": Measure("accurate: in the rewarded form", "share", lambda r, _: is_accurate(r)),
     "correct": Measure("correct: what a person accepts", "share", lambda r, _: is_correct(r)),
     "reward/judge": Measure("judge score (0–1)", "number", lambda r, _: r.reward.judge if r.reward else None),
     "reward/mean": Measure("reward (up to 1.1)", "number", lambda r, _: r.reward.total if r.reward else None),
@@ -151,11 +155,11 @@ WORK_MEASURES: dict[str, Measure] = {
 def reliability_measures(questions: int) -> dict[str, Measure]:
     """Return the measures of a model that may refuse, with the reliability score of Lee et al. 2024 (EHRSQL).
 
-    RS(c) gives a right answer or a right refusal 100 points, a refusal of an answerable question 0, and anything else
-    -100 c. In RS(N), c is the number of `questions`.
+    RS(c) is the mean of points: 100 for a right answer or a right refusal, 0 for the refusal of an answerable question,
+    and -100 c for anything else. In RS(N), c is the number of `questions`.
     """
-    penalties = {"0": 0, "5": 5, "10": 10, "n": questions}
-    scores = {f"rs_{c}": Measure(f"RS({c.upper()})", "number", _points(value)) for c, value in penalties.items()}
+    penalties = {"0": 0, "5": 5, "10": 10, "N": questions}
+    scores = {f"rs_{c}".lower(): Measure(f"RS({c})", "number", _points(value)) for c, value in penalties.items()}
     return scores | {
         "accurate_answerable": Measure(
             "answerable, and accurate", "share", _where(lambda r, _: is_accurate(r), should_refuse=False)
@@ -177,7 +181,7 @@ def _precision(record: RolloutRecord, readers: Readers) -> bool | None:
 
 
 def in_samples(questions: Sequence[Question], samples: int) -> list[Question]:
-    """Return each question `samples` times, with ids that differ by the number of the sample."""
+    """Return each question `samples` times, with the number of the sample in the id."""
     if samples == 1:
         return list(questions)
     numbers = range(1, samples + 1)
@@ -205,7 +209,7 @@ def measure_set(
     `reliability` adds the figures of `reliability_measures`.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
-    priced = [_with_cost(record, price) for record in records]
+    priced = list(map(price.added_to, records)) if price else records
 
     def groups(key: Callable[[RolloutRecord], str]) -> dict[str, Group]:
         divided: dict[str, list[RolloutRecord]] = defaultdict(list)
@@ -214,7 +218,13 @@ def measure_set(
         return {name: measured(divided[name]) for name in sorted(divided) if name}
 
     def measured(of: Sequence[RolloutRecord]) -> Group:
-        return _measure(of, readers, seed, samples, reliability=reliability)
+        graded = [record for record in of if record.reward is not None]
+        figures = _sample_figures(graded, seed, samples) if samples > 1 else {}
+        reliable = reliability_measures(len(graded)) if reliability else {}
+        for name, measure in (reliable | ANSWER_MEASURES | WORK_MEASURES).items():
+            if values := [float(value) for record in graded if (value := measure.value(record, readers)) is not None]:
+                figures[name] = _figure(values, measure, seed)
+        return Group(questions=len(graded), dropped=len(of) - len(graded), figures=figures)
 
     return SetResult(
         all=measured(priced),
@@ -222,25 +232,6 @@ def measure_set(
         by_language=groups(lambda r: r.question.lang),
         by_database=groups(lambda r: r.question.database or ""),
     )
-
-
-def _with_cost(record: RolloutRecord, price: Price | None) -> RolloutRecord:
-    if price is None or not record.usage.prompt_tokens:
-        return record
-    usage = record.usage.model_copy(update={"cost_usd": price.cost(record.usage)})
-    return record.model_copy(update={"usage": usage})
-
-
-def _measure(
-    records: Sequence[RolloutRecord], readers: Readers, seed: int, samples: int, *, reliability: bool
-) -> Group:
-    graded = [record for record in records if record.reward is not None]
-    figures = _sample_figures(graded, seed, samples) if samples > 1 else {}
-    reliable = reliability_measures(len(graded)) if reliability else {}
-    for name, measure in (reliable | ANSWER_MEASURES | WORK_MEASURES).items():
-        if values := [float(value) for record in graded if (value := measure.value(record, readers)) is not None]:
-            figures[name] = _figure(values, measure, seed)
-    return Group(questions=len(graded), dropped=len(records) - len(graded), figures=figures)
 
 
 def _figure(values: Sequence[float], measure: Measure, seed: int) -> Figure:
@@ -261,9 +252,9 @@ def _sample_figures(graded: Sequence[RolloutRecord], seed: int, samples: int) ->
     complete = [answers for answers in correct.values() if len(answers) == samples]
     if not complete:
         return {}
-    shares = (
-        [sum(answers) / samples for answers in complete],
-        [float(any(answers)) for answers in complete],
-        [float(all(answers)) for answers in complete],
-    )
-    return {name: _figure(of, SAMPLE_MEASURES[name], seed) for name, of in zip(SAMPLE_MEASURES, shares, strict=True)}
+    shares = {
+        "pass_at_1": [sum(answers) / samples for answers in complete],
+        "pass_at_k": [float(any(answers)) for answers in complete],
+        "pass_all_k": [float(all(answers)) for answers in complete],
+    }
+    return {name: _figure(of, SAMPLE_MEASURES[name], seed) for name, of in shares.items()}

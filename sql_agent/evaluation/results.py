@@ -26,13 +26,12 @@ from sql_agent.schemas import Question, Record, RolloutRecord
 from sql_agent.system.files import write_text
 from sql_agent.tasks.task import load_task
 
-_NO_STATEMENT = "NONE"  # written for a missing statement, because an empty line ends a conversation
+_NO_STATEMENT = "NONE"  # written for a missing statement: in the file an empty line would end a conversation
 _PARTS = re.compile(rf"{SQLITE.parts.pattern}|(?P<blanks>\s+)", re.DOTALL)  # the public evaluators run SQLite
-_LINE_MARKS = re.compile(r"[\t\r\n]")
 
 
 class Evaluation(Record):
-    """The figures of one model, keyed by question set; `asked` has the number of questions of each set.
+    """The figures of one model in `sets`, and the number of questions in `asked`, both by question set.
 
     If each question was asked several times, `sets` has further figures for the votes of the samples. `refuse_below`
     has, by question set, the agreement (0–1) below which a vote becomes a refusal.
@@ -57,7 +56,7 @@ Votes = Mapping[str, Sequence[Vote]]  # by question set
 
 
 def measure(folder: EvaluationFolder, votes: Votes, *, price: Price | None = None, seed: int = 0) -> Evaluation:
-    about, asked = folder.about(), folder.sets()
+    about = folder.about()
     task = load_task(about.settings["task"])
     results: dict[str, SetResult] = {}
     below: dict[str, float] = {}
@@ -68,16 +67,15 @@ def measure(folder: EvaluationFolder, votes: Votes, *, price: Price | None = Non
         )
 
     for name, of in _by_set(folder).items():
-        if not of:
-            continue
-        add(name, of, about.samples)
+        if of:
+            add(name, of, about.samples)
         if cast := votes.get(name):
             add(f"{name}, vote", decide(cast, task.words))
             if any(task.abstains(record.question.answer, record.question.lang) for record, _ in cast):
                 given = about.refuse_below
                 below[name] = best_threshold(cast, task.words) if given is None else given
                 add(f"{name}, vote of {below[name]:.0%} or null", decide(cast, task.words, below[name]))
-    counts = {name: len(questions) for name, questions in asked.items()}
+    counts = {name: len(questions) for name, questions in folder.sets().items()}
     return Evaluation(about=about, asked=counts, sets=results, refuse_below=below)
 
 
@@ -95,7 +93,7 @@ def final_answers(folder: EvaluationFolder, evaluation: Evaluation, votes: Votes
 
 
 def votes_of(folder: EvaluationFolder) -> Votes:
-    """Return the votes by set; in a SQL task with refusals, a statement in doubt (`Doubts`) does not vote."""
+    """Return the votes by question set; in a SQL task with refusals, statements in doubt (`Doubts`) do not vote."""
     about = folder.about()
     if about.samples == 1:
         return {}
@@ -168,7 +166,7 @@ def _figure_tables(report: Report) -> list[TextTable]:
 def _page(tables: Sequence[TextTable], report: Report, rollouts: Sequence[Rollouts]) -> str:
     """Return an offline HTML page with the tables and every rollout."""
     labels = _labels(report.evaluations)
-    packs = [_pack(records) for records in rollouts]
+    packs = list(map(_pack, rollouts))
     page = {
         "title": "Evaluation " + " · ".join(labels),
         "disclaimer": load_task(report.evaluations[0].about.settings["task"]).disclaimer,
@@ -216,10 +214,10 @@ def check_predictions(path: Path, task_name: str) -> None:
 
 
 def write_predictions(path: Path, answers: Iterable[tuple[Question, str]]) -> None:
-    """Write the statement in each answer, or NONE.
+    """Write the statement of each answer, or NONE if the answer has no statement, to the file `path`.
 
-    A file NAME.json has an object of statements by question id, as EHRSQL's scorer reads it. Any other file has a line
-    for each question, as Spider's evaluators read it: the statement, a tab, the name of the database.
+    A file NAME.json is the input of EHRSQL's scorer: an object with the statements by question id. Any other file is
+    the input of Spider's evaluators: a line for each question with the statement, a tab and the name of the database.
     """
     if path.suffix == ".json":
         found = {question.id: statement_in(answer) or _NO_STATEMENT for question, answer in answers}
@@ -233,10 +231,10 @@ def write_predictions(path: Path, answers: Iterable[tuple[Question, str]]) -> No
 def _on_one_line(sql: str) -> str:
     """Return `sql` without comments, with white space outside quotes reduced to single spaces.
 
-    A line break or tab inside quotes becomes a space, because the file format has no escape for it.
+    Line breaks and tabs inside quotes become spaces, because the file format cannot escape them.
     """
 
     def on_line(part: re.Match[str]) -> str:
-        return _LINE_MARKS.sub(" ", part["quoted"]) if part["quoted"] else part["open"] or " "
+        return re.sub(r"[\t\r\n]", " ", part["quoted"]) if part["quoted"] else part["open"] or " "
 
     return _PARTS.sub(on_line, sql).strip()

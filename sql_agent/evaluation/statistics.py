@@ -31,7 +31,7 @@ class PairedDifference(Record):
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """Return a 95 % percentile bootstrap interval of the mean (Efron 1979); of width 0 if all `values` are equal."""
+    """Return a 95 % percentile bootstrap interval of the mean (Efron 1979). Equal `values` give the width 0."""
     if min(values) == max(values):
         return float(values[0]), float(values[0])
     low, high = np.percentile(_resampled_means(np.asarray(values, dtype=np.float64), seed), _PERCENTILES)
@@ -51,7 +51,7 @@ def share_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, fl
 
 
 def paired_bootstrap(differences: Sequence[float], *, seed: int = 0) -> PairedDifference:
-    """Return the mean of `differences`, one for each question that two models answered, with interval and p-value.
+    """Return the mean of `differences` with interval and p-value; each is of a question that two models answered.
 
     The p-value is the share of resamples, shifted to a mean of 0, whose mean is at least as far from 0 as the observed
     mean (Efron and Tibshirani 1993, section 16.4). The observed mean counts as a resample, so the p-value is never 0.
@@ -88,7 +88,7 @@ def _resampled_means(values: Values, seed: int) -> Values:
 
 
 class Flip(Record):
-    """A question that only one of two models answered correctly: the second model if `gained`."""
+    """A question that only one of two models answered correctly: if `gained`, the second model."""
 
     id: str
     question: str
@@ -99,9 +99,9 @@ class Flip(Record):
 class PairedTest(Record):
     """A comparison of a model with the baseline on the questions of one set that both models answered.
 
-    `accurate` are the shares of correct answers (baseline, model). `gained` counts the questions that only the model
-    answered correctly, `lost` those that only the baseline did; `p` is the p-value of McNemar's exact test on the two
-    counts. `accuracy` and `score` are the paired differences of the shares and of the judge's scores (0–1).
+    `accurate` are the shares of correct answers (baseline, model). `gained` is the number of questions that only the
+    model answered correctly, `lost` that of the baseline, and `p` the p-value of McNemar's exact test on both numbers.
+    `accuracy` and `score` are the paired differences of the shares and of the judge's scores (0–1).
     """
 
     questions: int
@@ -117,8 +117,8 @@ class PairedTest(Record):
 class Comparison(Record):
     """The tests of a model against a baseline, keyed by question set.
 
-    `unpaired` is the number of questions left out of the tests, because only one model was asked, one rollout was not
-    graded, or the question differs.
+    `unpaired` is the number of questions that are not tested, because only one model was asked, one rollout was not
+    graded, or the questions differ.
     """
 
     baseline: str
@@ -149,7 +149,7 @@ def compare(
 
     Questions with different texts or references are not paired.
     """
-    pairs = {key: (first[key], second[key]) for key in first if key in second and _are_paired(first[key], second[key])}
+    pairs = {key: (first[key], second[key]) for key in first if key in second and _is_pair(first[key], second[key])}
     if not pairs:
         raise DataError(
             f"{baseline} and {model} have no graded question in common",
@@ -164,9 +164,10 @@ def compare(
     )
 
 
-def _are_paired(first: RolloutRecord, second: RolloutRecord) -> bool:
-    asked, graded = [(r.question.question, r.question.answer) for r in (first, second)], (first.reward, second.reward)
-    return asked[0] == asked[1] and None not in graded
+def _is_pair(first: RolloutRecord, second: RolloutRecord) -> bool:
+    one, other = first.question, second.question
+    same = (one.question, one.answer) == (other.question, other.answer)
+    return same and first.reward is not None and second.reward is not None
 
 
 def _test(pairs: Sequence[tuple[RolloutRecord, RolloutRecord]], seed: int) -> PairedTest:

@@ -25,14 +25,14 @@ _FLIPS_PRINTED, _FLIPS_IN_MARKDOWN = 3, 20
 
 
 def figure_tables(results: Mapping[str, Mapping[str, SetResult]], seed: int) -> list[TextTable]:
-    """Return a table with a column for each question set; for several models, a table for each set."""
+    """Return one table with a column for each question set, or for several models a table for each question set."""
     note = f"In brackets: 95 % bootstrap intervals, seed {seed}."
     if len(results) == 1:
         ((model, sets),) = results.items()
         return [_table(model, sets, note)]
     names = dict.fromkeys(name for sets in results.values() for name in sets)
     return [
-        _table(name, {model: sets[name] for model, sets in results.items() if name in sets}, note) for name in names
+        _table(each, {model: sets[each] for model, sets in results.items() if each in sets}, note) for each in names
     ]
 
 
@@ -48,12 +48,9 @@ def _table(title: str, results: Mapping[str, SetResult], note: str) -> TextTable
     ]
     if any(group.dropped for group in groups):
         sections[0].append(("dropped", [str(group.dropped) for group in groups]))
-    for by_name in (
-        [result.by_language for result in results.values()],
-        [result.by_database for result in results.values()],
-    ):
-        if len({name for groups_by_name in by_name for name in groups_by_name}) > 1:
-            sections.append(_accuracies(by_name))
+    for parts in ([result.by_language for result in results.values()], [r.by_database for r in results.values()]):
+        if len(rows := _accuracies(parts)) > 1:
+            sections.append(rows)
     return TextTable(title, list(results), [section for section in sections if section], note)
 
 
@@ -104,9 +101,10 @@ def _text(figure: Figure | None, measure: Measure) -> str:
     """Return a figure with its interval, such as "81.2 % [78.0, 84.1]"; "–" for None."""
     if figure is None:
         return "–"
-    factor, digits = {"share": (100, 1), "number": (1, _digits(figure.value)), "seconds": (1, 2), "dollars": (1, 5)}[
-        measure.unit
-    ]
+    size = abs(figure.value)
+    of_number = 3 if size < 2 else 2 if size < 100 else 0
+    factor = 100 if measure.unit == "share" else 1
+    digits = {"share": 1, "number": of_number, "seconds": 2, "dollars": 5}[measure.unit]
     value = f"{factor * figure.value:.{digits}f}{' %' if measure.unit == 'share' else ''}"
     if figure.low is None or figure.high is None:
         return value
@@ -118,12 +116,8 @@ def _difference(difference: PairedDifference, factor: int, digits: int) -> str:
     return f"{mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
-def _digits(value: float) -> int:
-    return 3 if abs(value) < 2 else 2 if abs(value) < 100 else 0
-
-
 def print_flips(comparison: Comparison, console: Console) -> None:
-    """Print examples of the questions that only one of the two models answered correctly."""
+    """Print some of the questions that only one of the two models answered correctly."""
     for name, became, flips in _flips(comparison):
         said = (f"became {became}, {name}: {flip.question}" for flip in flips)
         for each in first_of(said, _FLIPS_PRINTED, f"more became {became}"):

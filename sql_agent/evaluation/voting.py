@@ -12,7 +12,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from sql_agent.database import Database, DatabasePool
+from sql_agent.database import DatabasePool
 from sql_agent.database.conditions import conditions, edited
 from sql_agent.evaluation.measures import SAMPLE
 from sql_agent.reward.execution_match import statement_in
@@ -36,7 +36,7 @@ class Vote(NamedTuple):
 def vote(
     records: Sequence[RolloutRecord], words: Mapping[Lang, Words], samples: int, doubt: Doubt = lambda _: False
 ) -> list[Vote]:
-    """Return the vote on each question whose `samples` are all graded; the record has the id without sample number.
+    """Return the vote on each question whose `samples` are all graded; the ids of the records lack the sample number.
 
     Statements with equal results vote together, and so do other answers with equal texts. A statement that fails does
     not vote. In a task with refusals (`words`), a statement that finds nothing or is in `doubt` does not vote either.
@@ -45,11 +45,20 @@ def vote(
     for record in records:
         if record.reward is not None:
             asked[record.question.id.rpartition(SAMPLE)[0]].append(record)
-    return [_vote(key, of, words, doubt) for key, of in asked.items() if len(of) == samples]
+    votes = []
+    for key, of in asked.items():
+        if len(of) == samples:
+            results = [_result(record, words, doubt) for record in of]
+            counts = Counter(result for result in results if result is not None)
+            winner, count = counts.most_common(1)[0] if counts else (None, 0)
+            record = of[results.index(winner)]
+            question = record.question.model_copy(update={"id": key})
+            votes.append(Vote(record.model_copy(update={"question": question}), count / samples))
+    return votes
 
 
 def decide(votes: Sequence[Vote], words: Mapping[Lang, Words], below: float = 0.0) -> list[RolloutRecord]:
-    """Return the records of `votes`; in a task with refusals, a refusal where the agreement is 0 or below `below`."""
+    """Return the records of `votes`; in a task with refusals, refuse if the agreement is 0 or smaller than `below`."""
     return [
         record if agreement > 0 and agreement >= below else _refused(record, words[record.question.lang])
         for record, agreement in votes
@@ -66,17 +75,8 @@ def best_threshold(votes: Sequence[Vote], words: Mapping[Lang, Words]) -> float:
     return max(sorted({0.0, *(agreement for _, agreement in votes)}), key=points)
 
 
-def _vote(key: str, records: Sequence[RolloutRecord], words: Mapping[Lang, Words], doubt: Doubt) -> Vote:
-    results = [_result(record, words, doubt) for record in records]
-    counts = Counter(result for result in results if result is not None)
-    winner, count = counts.most_common(1)[0] if counts else (None, 0)
-    record = records[results.index(winner)]
-    question = record.question.model_copy(update={"id": key})
-    return Vote(record.model_copy(update={"question": question}), count / len(records))
-
-
 def _result(record: RolloutRecord, words: Mapping[Lang, Words], doubt: Doubt) -> Hashable:
-    """Return the key of an answer's vote: answers with equal keys vote together. None if the answer does not vote."""
+    """Return the key of an answer, or None if the answer does not vote; answers with equal keys vote together."""
     if not record.answer or _refuses(record, words):
         return "refusal" if record.answer else None
     sql = statement_in(record.answer)
@@ -103,10 +103,11 @@ def _refused(record: RolloutRecord, words: Words) -> RolloutRecord:
 
 
 class Doubts:
-    """Decides whether the statement of a rollout is in doubt, so that the statement has no vote.
+    """Decides whether the statement of a rollout is in doubt, so that the statement does not vote.
 
-    A word of the question is new if neither the statement's texts nor a question of `trained` with SQL has the word. If
-    `trained` is None, no word is new.
+    A statement is in doubt if the question has a new word, or if the statement returns only zeros and nulls and one of
+    its conditions alone finds no row. A word is new if it is neither in a text of the statement nor in a question of
+    `trained` that has SQL. If `trained` is None, no word is new.
     """
 
     def __init__(self, databases: DatabasePool, trained: Iterable[Question] | None) -> None:
@@ -120,15 +121,12 @@ class Doubts:
         if answer is None or answer.error is not None:
             return False
         counts_nothing = all(cell in {None, 0} for row in answer.records for cell in row)
-        return self._has_new_word(question.question, sql) or (
-            counts_nothing and self._is_never_true(sql, question.database)
-        )
-
-    def _has_new_word(self, question: str, sql: str) -> bool:
-        return self._known is not None and not _words(question) <= self._known | _words(" ".join(sql.split("'")[1::2]))
+        texts = _words(" ".join(sql.split("'")[1::2]))
+        has_new_word = self._known is not None and not _words(question.question) <= self._known | texts
+        return has_new_word or (counts_nothing and self._is_never_true(sql, question.database))
 
     def _find_never_true(self, sql: str, name: str | None) -> bool:
-        """Return whether a condition alone finds no row. Conditions with functions, as for times, are not tried."""
+        """Return whether a condition of `sql` alone finds no row. Conditions with functions are not tried."""
         with self._databases.of(name) as database:
             try:
                 tree = sqlglot.parse_one(sql, read=database.dialect.name)
@@ -140,7 +138,8 @@ class Doubts:
             computed = [node for node in nodes if node.find(exp.Func) and not node.find(exp.Query)]
             kept = edited(tree, [(node, None) for node in computed])
             alone = (_alone(part.node) for part in conditions(kept, database.schema, database.dialect))
-            return any(_finds_nothing(each, database) for each in alone if each is not None)
+            answers = (database.query(each.sql(database.dialect.name)) for each in alone if each is not None)
+            return any(answer.error is None and not answer.records for answer in answers)
 
 
 def _words(text: str) -> set[str]:
@@ -148,7 +147,7 @@ def _words(text: str) -> set[str]:
 
 
 def _alone(condition: exp.Expr) -> exp.Select | None:
-    """Return a statement that finds a row if `condition` is true of a row; None for a condition outside a SELECT."""
+    """Return a statement that finds a row if `condition` is true for a row; None for a condition outside a SELECT."""
     select = condition.find_ancestor(exp.Select)
     if select is None:
         return None
@@ -157,8 +156,3 @@ def _alone(condition: exp.Expr) -> exp.Select | None:
         alone.set(clause, None)
     alone.set("expressions", [exp.Literal.number(1)])
     return alone.where(condition.copy(), append=False, copy=False).limit(1, copy=False)
-
-
-def _finds_nothing(select: exp.Select, database: Database) -> bool:
-    answer = database.query(select.sql(database.dialect.name))
-    return answer.error is None and not answer.records

@@ -63,9 +63,7 @@ _RESULT = {
     "refused_answerable": "answerable, but refused",
     "right_refusals": "unanswerable, and refused",
 }
-_NOTE = (
-    "Accurate: in the form that is paid (judge >= 0.8). Correct: what a person accepts. In brackets: 95 % intervals."
-)
+_NOTE = "Accurate: in the rewarded form (judge >= 0.8). Correct: what a person accepts. In brackets: 95 % intervals."
 _WILSON_Z = 1.96  # normal quantile for a 95 % interval
 _STEPS = 5  # steps over which the start and the end of a run are averaged
 _HALF, _DOUBLE = 0.5, 2.0

@@ -101,7 +101,7 @@ def test_queries_rows_answers_and_sources_are_shown_and_ratings_kept(
     assert re.search(r"┃ new +┃ old +┃", output) and re.search(r"│ tablet +│ capsule \[2J +│", output)
     assert "\x1b" not in output, "an escape sequence of a model would act on the terminal"
     assert "error: there is no command /nope (/help lists the commands)" in shown
-    assert "the rating does not say which of the two answers it is for (/up 1 or /up 2)" in shown
+    assert "two models answered, and the rating names neither (/up 1 or /up 2)" in shown
     assert "error: there is no answer 3 (/up 1 or /up 2)" in shown
     assert "error: /model takes one name, or two" in shown
     assert "new (asked now)" in shown and "/correct FACTS" in shown

@@ -101,7 +101,7 @@ def test_a_model_is_measured_in_all_by_type_and_with_intervals(
     assert "not medical advice" in output
     (shown,) = data_of(folder / "evaluation.html")["runs"]
     assert {question["question"] for question in shown["questions"]} == {q.question for q in QUESTIONS}
-    assert "| accurate: the form that is paid | 50.0 % [" in (folder / "evaluation.md").read_text(encoding="utf-8")
+    assert "| accurate: in the rewarded form | 50.0 % [" in (folder / "evaluation.md").read_text(encoding="utf-8")
 
 
 def test_without_question_files_the_test_split_and_the_benchmark_stand_side_by_side(
