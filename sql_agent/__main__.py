@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sql_agent.cli.command import NOT_ADVICE, leave, run_command
 
-# Each is a module of cli/ with a main(argv), imported only when it is run, because some imports take seconds.
+# Each name is a module of cli/ with a `main(argv)`. It is imported only to run it, because some imports take seconds.
 COMMANDS = {
     "train": "train a model on questions about a database",
     "init": "describe a database in a file, to train and ask without code",
@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` names, and return its exit code (2 for wrong arguments or input)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
-        print(_help())
+        commands = "\n".join(f"  {name:10} {summary}" for name, summary in COMMANDS.items())
+        print(f"usage: sql-agent COMMAND [ARGUMENTS]\n\nCommands:\n{commands}\n\n{_EPILOG}")
         return 0 if arguments else 2
     name, *rest = arguments
     if name not in COMMANDS:
@@ -49,11 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"  next: use one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     return run_command(name, rest)
-
-
-def _help() -> str:
-    commands = "\n".join(f"  {name:10} {summary}" for name, summary in COMMANDS.items())
-    return f"usage: sql-agent COMMAND [ARGUMENTS]\n\nCommands:\n{commands}\n\n{_EPILOG}"
 
 
 def end() -> NoReturn:

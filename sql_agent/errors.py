@@ -1,22 +1,21 @@
 """Define the errors that this project raises on purpose.
 
     SqlAgentError
-    ├── ConfigError            (ValueError)    a setting is missing, wrong or contradictory
-    ├── DatabaseFileError      (ValueError)    the database is missing, empty or has another schema
-    ├── QueryError             (ValueError)    a statement was refused, failed or timed out
-    ├── DataError              (ValueError)    a question file or a sample record is malformed
-    ├── ModelError             (ValueError)    a model folder cannot be loaded or lacks a part
-    ├── JudgeError             (RuntimeError)  a judge returned no score; the rollout is dropped
-    │   ├── JudgeRefusedError                  the judging model, or a content filter, declined to grade
-    │   └── JudgeCutOffError                   the judging model's reply exceeded its token limit
-    └── TrainingError          (RuntimeError)  a run cannot start or go on
-        ├── PreflightError                     a check before training failed
-        ├── GpuMemoryError                     an update on the GPU ran out of memory
-        ├── NoTripletsError                    a step ended without any training data
-        └── ResumeError                        the run to resume has other settings or no saved state
+    ├── ConfigError            (ValueError)
+    ├── DatabaseFileError      (ValueError)
+    ├── QueryError             (ValueError)
+    ├── DataError              (ValueError)
+    ├── ModelError             (ValueError)
+    ├── JudgeError             (RuntimeError)
+    │   ├── JudgeRefusedError
+    │   └── JudgeCutOffError
+    └── TrainingError          (RuntimeError)
+        ├── PreflightError
+        ├── GpuMemoryError
+        ├── NoTripletsError
+        └── ResumeError
 
-Each error has a message (what is wrong, and where) and a hint (what to do next). A command prints both on stderr and
-ends with exit code 2; see `cli/command.py`.
+A command prints the message and the hint of an error on stderr, and ends with exit code 2; see `cli/command.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class DatabaseFileError(SqlAgentError, ValueError):
 
 
 class QueryError(SqlAgentError, ValueError):
-    """A statement was refused, failed or timed out. `kind` is a stable word that programs can compare."""
+    """A statement was refused, failed or timed out. Programs can compare `kind`, a word that stays the same."""
 
     def __init__(self, kind: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -65,7 +64,7 @@ class ModelError(SqlAgentError, ValueError):
 
 
 class JudgeError(SqlAgentError, RuntimeError):
-    """A judge returned no score; the rollout is then dropped and counted, not scored 0.
+    """A judge returned no score. The rollout is dropped and counted, not scored 0.
 
     `usage` is the cost of the failed grading.
     """
@@ -80,17 +79,17 @@ class JudgeRefusedError(JudgeError):
 
 
 class JudgeCutOffError(JudgeError):
-    """The judging model's reply exceeded its token limit, also after the limit was raised."""
+    """The judging model's reply exceeded its token limit, even after the limit was raised."""
 
 
 class TrainingError(SqlAgentError, RuntimeError):
-    """A run cannot start or cannot go on."""
+    """A run cannot start or cannot continue."""
 
 
 class GpuMemoryError(TrainingError):
     """An update on the GPU ran out of memory.
 
-    `smaller` are settings, by dotted name, with which an update needs less memory; empty if nothing helps.
+    `smaller` has settings, by dotted name, with which an update needs less memory. It is empty if no setting helps.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, smaller: Mapping[str, object]) -> None:

@@ -89,7 +89,7 @@ class QueryLimits(Record):
 
 
 class QueryFailure(Record):
-    """Why a statement failed: a `kind` that programs can compare, a message, and a hint for the model."""
+    """Why a statement failed: a `kind` for programs to compare, a message, and a hint for the model."""
 
     kind: str
     message: str
@@ -99,8 +99,8 @@ class QueryFailure(Record):
 class QueryAnswer(Record):
     """The result of one call of the tool `query_database_by_sql`: an `error`, or the rows in `records`.
 
-    `count` is the number of returned rows. `truncated` is whether a limit of rows or characters cut rows off. `hint` is
-    advice for the model. `from_tables`, which the model does not see, is whether any column comes from a table.
+    `count` is the number of returned rows. `truncated` is true if a limit of rows or characters cut rows off. `hint` is
+    advice for the model. `from_tables` is true if any column comes from a table; the model does not see this field.
     """
 
     status: Literal["ok", "error"]
@@ -122,7 +122,7 @@ class QueryCall(Record):
 
 
 class Usage(Record):
-    """The cost of requests to a model; `cache_hits` counts verdicts from the cache, `cost_usd` is None if unknown."""
+    """The cost of requests to a model. `cache_hits` counts cached verdicts. `cost_usd` is None if unknown."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -132,7 +132,6 @@ class Usage(Record):
 
     @property
     def described(self) -> str:
-        """The cost in words: requests, prompt + completion tokens, and US dollars if the price is known."""
         price = "" if self.cost_usd is None else f", {self.cost_usd:.2f} US dollars"
         return f"{self.requests} requests, {self.prompt_tokens} + {self.completion_tokens} tokens{price}"
 
@@ -148,7 +147,7 @@ class Usage(Record):
 
 
 class RewardParts(Record):
-    """The parts of a rollout's reward: `total` = `rule` + `judge`, at most 1.1; `spider.penalty` makes it negative."""
+    """The parts of a reward: `total` = `rule` + `judge`, at most 1.1. `spider.penalty` can make it negative."""
 
     rule: float = Field(ge=0.0, le=0.1)
     judge: float = Field(ge=-1.0, le=1.0)
@@ -179,7 +178,7 @@ class _WithMessage(StrEnum):
 
 
 class Outcome(_WithMessage):
-    """How a rollout ended; all but ANSWERED are failures of the model, which are graded, not dropped."""
+    """How a rollout ended. All but ANSWERED are failures of the model, and are graded, not dropped."""
 
     ANSWERED = "answered", "answered"
     UNKNOWN_TOOL = "unknown_tool", "called a tool that does not exist"
@@ -190,7 +189,7 @@ class Outcome(_WithMessage):
 
 
 class DropCause(_WithMessage):
-    """The component because of which a rollout was lost or cannot be trained on."""
+    """The component that failed, so that a rollout was lost or cannot be trained on."""
 
     JUDGE = "judge", "the judge gave no score"
     MODEL_SERVER = "model_server", "the model's server failed"
@@ -205,7 +204,7 @@ class DropCause(_WithMessage):
 
 
 class Drop(Record):
-    """Why a rollout is not trained on; a dropped rollout is counted and run again, not scored 0."""
+    """Why a rollout is not trained on. A dropped rollout is counted and run again, not scored 0."""
 
     cause: DropCause
     detail: str = ""

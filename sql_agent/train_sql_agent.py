@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# Run as a script, this folder would come first on the path and its modules would pass for top-level ones.
+# Python puts a script's folder first on the path, so that modules in this folder would hide others.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from sql_agent.cli.command import leave, run_command  # noqa: E402

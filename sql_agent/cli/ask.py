@@ -82,10 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
-    named = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
-    named = [arguments.model, *named]  # `model=NAME` takes precedence over `--model NAME`
-    flags = {**arguments.flags, **NO_BENCHMARK}
-    model = find_model(named[-1] or None, None, arguments.overrides, flags, ui)
+    names = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
+    named = [arguments.model, *names][-1]  # `model=NAME` takes precedence over `--model NAME`
+    model = find_model(named or None, None, arguments.overrides, arguments.flags | NO_BENCHMARK, ui)
     settings = model.settings
     if arguments.words and "lang" not in settings.model_fields_set:
         settings = settings.model_copy(update={"lang": language(" ".join(arguments.words))})
@@ -148,7 +147,6 @@ def _why_this_question(gain: LargestGain) -> str:
 
 
 def _own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
-    """Return `texts` as questions without a reference answer."""
     return [Question(id=f"own-{n}", question=text, answer="", lang=settings.lang) for n, text in enumerate(texts, 1)]
 
 
@@ -167,7 +165,7 @@ def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenMode
 
     with task.databases(settings) as databases:
         databases.check(q.database for q in questions)
-        # Without a reference answer nothing is graded; making the judge might need a key.
+        # Without a reference answer nothing is graded, and no judge is made, because it might need an API key.
         judge = task.judge(settings, alone=True) if any(q.answer for q in questions) else None
         if judge is not None and judge.name == "facts":
             questions = with_derived_evidence(questions, databases)

@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The port is bound first, because opening models may take minutes.
         sock = stack.enter_context(bind(host, port)) if arguments.web else None
         models = stack.enter_context(closing(ChatModels(open_model)))
-        for name in names:  # opened now, so that a wrong name ends the program before the first question
+        for name in names:  # opened now, so that a wrong name is an error before the first question
             asked = models.get(name)
         known = list(dict.fromkeys([*names, *known_models(settings.runs_dir)]))
         ui.say(f"Chat with {' and '.join(names)}")
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui) -> Iterator[ChatModel]:
-    """Serve the model `named` and open its database while the context lasts."""
+    """Serve the model `named` and open its database inside the context."""
     found = find_model(named, None, overrides, {**flags, **NO_BENCHMARK}, ui)
     with slow_imports():  # now, so that the first question does not wait for the import
         import_module("sql_agent.agent.rollout")

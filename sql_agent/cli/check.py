@@ -24,9 +24,8 @@ GPU_INSTALL = "uv sync --extra gpu"
 _LEAST_MEMORY = 6e9
 _LEAST_DISK = 10e9
 _OPEN_FILES = 4096
-# The oldest driver of a CUDA major version on Linux, by NVIDIA's table of minor version compatibility.
+# The oldest Linux driver for each major version of CUDA, by NVIDIA's table of minor version compatibility.
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
-_GPU_PACKAGES = {"vllm": "0.24.", "verl": "0.9."}
 
 _DESCRIPTION = """\
 Check this installation. Each line is one check: what was found and, if that is
@@ -43,7 +42,7 @@ _EXAMPLES = """
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check: what was found, and how to fix it unless the verdict is ok."""
+    """The result of a check: what was found, and, unless the verdict is ok, how to fix it."""
 
     found: str
     verdict: Literal["ok", "warn", "fail", "skip"]
@@ -77,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     gpu_checks: dict[str, Callable[[], Finding]] = {
         "cuda": check_cuda,
         "packed attention": check_packed_attention,
-        **{name: partial(check_package, name, want, GPU_INSTALL) for name, want in _GPU_PACKAGES.items()},
+        "vllm": partial(check_package, "vllm", "0.24.", GPU_INSTALL),
+        "verl": partial(check_package, "verl", "0.9.", GPU_INSTALL),
     }
     findings = {}
     for name, check in (checks | gpu_checks).items():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sql_agent.database import Source
 
 NOT_ADVICE = "For research on retrieval, not medical advice."
-# A URL with a password is given as a variable, because every user of a machine can list process arguments.
+# A URL with a password is given in a variable, because every user of a machine can list process arguments.
 SERVER = "mysql+pymysql://USER@HOST/DATABASE, or env:NAME for the URL in that variable"
 DATABASE = f"SQLite file, {SERVER}"
 SETS = "settings."  # in parsed arguments, the prefix of the dotted name of a setting
@@ -33,12 +33,7 @@ _OVERRIDE = re.compile(r"[^\s=]+=")
 
 def run_command(name: str, argv: Sequence[str] | None = None) -> int:
     """Import the module `name` of cli/, run its `main(argv)` with `exits_cleanly`, and return the exit code."""
-
-    def main(argv: Sequence[str] | None) -> int:
-        code: int = import_module(f"sql_agent.cli.{name}").main(argv)
-        return code
-
-    return exits_cleanly(main, argv)
+    return exits_cleanly(lambda argv: import_module(f"sql_agent.cli.{name}").main(argv), argv)
 
 
 def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
@@ -66,7 +61,7 @@ def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[st
 def leave(code: int) -> NoReturn:
     """Run the exit handlers and end this process with `code`; signals no longer interrupt it.
 
-    Python's own exit would print a traceback for an interrupt, and threads of Arrow and torch can make C++ abort.
+    With Python's own exit, an interrupt would print a traceback, and threads of Arrow and torch could crash.
     """
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
@@ -107,7 +102,7 @@ def _help_page(description: str, examples: str) -> dict[str, Any]:
 
 
 def add_words(parser: argparse.ArgumentParser, what: str = "", meaning: str = "any setting") -> None:
-    """Add positional arguments: settings and, if `what` names their kind (such as MODEL), other words, in any order."""
+    """Add positional arguments in any order: settings and, if `what` is their kind, such as MODEL, other words."""
     metavar = f"{what} | section.key=value" if what else "section.key=value"
     parser.add_argument("words" if what else "overrides", nargs="*", metavar=metavar, help=meaning)
 
@@ -123,7 +118,7 @@ def parse_words(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
 
 
 def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, str], meaning: str = "") -> None:
-    """Add flags that set settings, such as {"--n-gpus": "verl.n_gpus"}. Their help is `meaning`, or the setting's."""
+    """Add flags that set settings, such as {"--n-gpus": "verl.n_gpus"}, with the help `meaning` or the setting's."""
     from sql_agent.config.settings import FIELDS, as_text  # noqa: PLC0415  slow to import, and `sql-agent --help` needs none
 
     for flag, name in flags.items():
@@ -164,7 +159,7 @@ def share(text: str) -> float:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parse an argument that is PORT or HOST:PORT; HOST is 127.0.0.1 by default."""
+    """Parse PORT or HOST:PORT; HOST is 127.0.0.1 by default."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 < int(port) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not PORT or HOST:PORT")
@@ -172,7 +167,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def database(text: str) -> Source:
-    """Parse an argument that is a path, a URL or env:NAME. No message contains a password."""
+    """Parse a path, a URL or env:NAME. No error message contains a password."""
     # Slow to import, and most commands need no database to start.
     from sql_agent.config.settings import variable  # noqa: PLC0415
     from sql_agent.database import parse_source  # noqa: PLC0415

@@ -33,6 +33,7 @@ from sql_agent.evaluation.results import (
     write_predictions,
     write_results,
 )
+from sql_agent.evaluation.statistics import check_comparable
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import installed_versions
 from sql_agent.schemas import RolloutRecord
@@ -41,6 +42,7 @@ from sql_agent.system.process import INTERRUPTED, slow_imports
 from sql_agent.tasks.task import load_task
 
 _FEW = 10  # without a terminal: minimum number of answers between two progress lines
+_Planned = tuple[EvaluationFolder | ChosenModel, Sets, About]  # an evaluation that is finished, or one to start
 
 _DESCRIPTION = """\
 Measure models on question files, with the agent, the tool and the reward of
@@ -79,8 +81,8 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "types; default: all")  # fmt: skip
     add("--samples", type=positive, default=1, metavar="K", help="ask each question K times, at agent.val_temperature, "
         "or 1 if nothing sets it; adds pass@1, pass@k, pass^k, and the vote")  # fmt: skip
-    add("--refuse-below", type=share, metavar="SHARE", help="the vote refuses where fewer of the samples agree; "
-        "default: the share with the best RS(10) on these questions")  # fmt: skip
+    add("--refuse-below", type=share, metavar="SHARE", help="the vote is a refusal if a smaller share of the "
+        "samples agrees; default: the share with the best reliability score RS(10) on these questions")  # fmt: skip
     add("--concurrency", type=positive, metavar="N", help="concurrent questions; default: runner.concurrency")
     add_setting_flags(parser, {"--lang": "lang"}, "language of the sample and its questions")
     add("--predictions", type=Path, metavar="FILE", help="write the answers as the public evaluators of text-to-SQL "
@@ -111,7 +113,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate the models, write and print the results, and return 0 (130 after an interrupt)."""
+    """Evaluate the models, write and print the results, and return 0, or 130 after an interrupt."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     folders = [_opened(arguments.resume, arguments)] if arguments.resume else _prepare(arguments, ui)
@@ -121,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rollouts: list[Rollouts] = []
     votes: list[Votes] = []
     for folder in folders:
-        if folder.path not in map(Path, arguments.models):  # the folder of a finished evaluation can be a MODEL
+        if folder.path not in map(Path, arguments.models):  # a MODEL can be the folder of a finished evaluation
             try:
                 with folder.lock():  # the lock keeps other processes from resuming the evaluation
                     _ask(folder, arguments.concurrency, ui)
@@ -139,9 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         report = report_on(evaluations, rollouts, compared=arguments.compare, seed=seed)
         print_report(report, ui.console)
         if arguments.compare:
-            paths = write_results(
-                timestamped_folder(Path(evaluations[0].about.settings["runs_dir"]), "compare-"), report, rollouts
-            )
+            runs_dir = Path(evaluations[0].about.settings["runs_dir"])
+            paths = write_results(timestamped_folder(runs_dir, "compare-"), report, rollouts)
             ui.say(f"Comparison: {paths['html']}   Table to paste: {paths['md']}")
     if arguments.predictions:
         write_predictions(arguments.predictions, final_answers(folders[0], evaluations[0], votes[0]))
@@ -152,29 +153,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[EvaluationFolder]:
-    """Find all models and questions before the first question is asked, and return the folder of each evaluation."""
+    """Find and check all models and questions, and return the folder of each evaluation."""
     sources = read_sources(arguments.overrides)
     for line in sources_shown(sources):
         ui.say(line)
     given = any("agent.val_temperature" in source.values for source in sources)
-    folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
+    planned: list[_Planned] = []
     for named in arguments.models or [None]:
         if arguments.compare and EvaluationFolder.is_one(Path(named)):
-            folders.append(_finished(_opened(Path(named), arguments)))
+            folder = _finished(_opened(Path(named), arguments))
+            planned.append((folder, folder.sets(), folder.about()))
         else:
             model = find_model(named, arguments.run, arguments.overrides, arguments.flags, ui)
             if arguments.samples > 1 and not given and model.settings.agent.val_temperature == 0:
-                model = _at_temperature_1(model)
+                agent = model.settings.agent.model_copy(update={"val_temperature": 1.0})
+                remote = replace(model.remote, temperature=1.0) if model.remote else None
+                model = replace(model, settings=model.settings.model_copy(update={"agent": agent}), remote=remote)
             if arguments.predictions:
                 check_predictions(arguments.predictions, model.settings.task)
-            folders.append((model, *_what_to_ask(model, arguments, ui)))
-    return [each if isinstance(each, EvaluationFolder) else _create(*each) for each in folders]
+            planned.append((model, *_what_to_ask(model, arguments, ui)))
+    if arguments.compare:
+        _check_comparable(planned)
+    return [
+        each
+        if isinstance(each, EvaluationFolder)
+        else EvaluationFolder.create(timestamped_folder(each.settings.runs_dir, "eval-"), about, sets)
+        for each, sets, about in planned
+    ]
 
 
-def _at_temperature_1(model: ChosenModel) -> ChosenModel:
-    agent = model.settings.agent.model_copy(update={"val_temperature": 1.0})
-    remote = replace(model.remote, temperature=1.0) if model.remote else None
-    return replace(model, settings=model.settings.model_copy(update={"agent": agent}), remote=remote)
+def _check_comparable(planned: Sequence[_Planned]) -> None:
+    """Raise a SqlAgentError unless one judge grades all models, and each model shares questions with the first."""
+    check_comparable([about for _, _, about in planned])
+    asked = [{(name, q.id, q.question, q.answer) for name, of in sets.items() for q in of} for _, sets, _ in planned]
+    for (_, _, about), questions in zip(planned, asked, strict=True):
+        if questions.isdisjoint(asked[0]):
+            raise DataError(
+                f"{planned[0][2].model} and {about.model} have no question in common",
+                hint="evaluate both models on the same question files",
+            )
 
 
 def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> tuple[Sets, About]:
@@ -201,10 +218,6 @@ def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> t
         refuse_below=arguments.refuse_below,
     )
     return sets, about
-
-
-def _create(model: ChosenModel, sets: Sets, about: About) -> EvaluationFolder:
-    return EvaluationFolder.create(timestamped_folder(model.settings.runs_dir, "eval-"), about, sets)
 
 
 def _opened(path: Path, arguments: argparse.Namespace) -> EvaluationFolder:

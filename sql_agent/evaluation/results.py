@@ -16,7 +16,7 @@ from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import ConfigError
 from sql_agent.evaluation.folder import About, EvaluationFolder, Key
 from sql_agent.evaluation.measures import Price, SetResult, measure_set, without_samples
-from sql_agent.evaluation.statistics import Comparison, check_comparable, compare
+from sql_agent.evaluation.statistics import Comparison, compare
 from sql_agent.evaluation.tables import comparison_table, figure_tables, markdown, print_flips
 from sql_agent.evaluation.voting import Doubts, Vote, best_threshold, decide, vote
 from sql_agent.reward.execution_match import statement_in
@@ -117,7 +117,6 @@ def report_on(
     """Return the report of `evaluations`. If `compared`, each further model is tested against the first."""
     comparisons = []
     if compared:
-        check_comparable([evaluation.about for evaluation in evaluations])
         labels = _labels(evaluations)
         comparisons = [
             compare(labels[0], rollouts[0], label, others, seed=seed)

@@ -28,8 +28,8 @@ class JudgeCase(Record):
 class Verdict(Record):
     """A judge's score of an answer, the criteria and the reason for the score, and the cost of grading.
 
-    The score is in 0.0–1.0; down to -1.0 in a task in which a wrong answer is worse than no answer. A criterion is in
-    0.0–1.0; in -1.0–0.0 if it only subtracts points, as safety does.
+    The score is 0.0–1.0, or negative in a task in which a wrong answer is worse than no answer. A criterion is 0.0–1.0,
+    or negative if it only subtracts points, as safety does.
     """
 
     score: float = Field(ge=-1.0, le=1.0)
@@ -48,13 +48,13 @@ class Judge(Protocol):
 
     @property
     def identity(self) -> str:
-        """The kind of judge, its version, and the settings that decide a verdict, such as model and rubric.
+        """The kind and version of the judge, and the settings that decide a verdict, such as model and rubric.
 
         Raise the version when prompts or rules change. A judge with a new identity must be evaluated again.
         """
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case. Raises JudgeError if no score can be given; the rollout is then dropped."""
+        """Grade one case. Raises JudgeError if there is no score; the rollout is then dropped."""
 
 
 @runtime_checkable
@@ -62,7 +62,7 @@ class GroupJudge(Judge, Protocol):
     """A judge that also compares all answers to one question. Its method `grade` scores a single answer."""
 
     async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
-        """Return one verdict for each of `cases`, in order; `own` are the verdicts of `grade` on these cases.
+        """Return a verdict for each of `cases`, in order; `own` has the verdicts of `grade` on these cases.
 
         Raises JudgeError if the cases cannot be compared.
         """

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from sql_agent.schemas import Cell
 
 ResultRow = tuple[Cell, ...]
-Column = tuple[Cell, ...]
 
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]"""
 _DISTINCT = re.compile(rf"({_QUOTED})|\bdistinct\b", re.IGNORECASE)
@@ -25,9 +24,9 @@ _START = re.compile(r"^[ \t]*(?:SELECT|WITH)\b.*", re.DOTALL | re.MULTILINE | re
 
 
 def comparable(sql: str) -> str:
-    """Return the statement that is run in place of `sql`: without DISTINCT, and with `> =` joined to `>=`.
+    """Return the statement to run in place of `sql`: without DISTINCT, and with `>=` for `> =`.
 
-    The annotations of public data sets disagree about DISTINCT, so both statements are compared without it.
+    DISTINCT is removed because the annotations of public data sets disagree about it.
     """
     joined = _SPLIT_COMPARISON.sub(lambda match: match[1] or f"{match[2]}=", sql)
     return _DISTINCT.sub(lambda match: match[1] or "", joined)
@@ -43,31 +42,13 @@ def results_match(gold: Sequence[ResultRow], found: Sequence[ResultRow], *, orde
 
     1 equals 1.0, NULL equals NULL, and no text equals a number. Numbers are compared without tolerance.
     """
-    if len(gold) != len(found):
-        return False
-    if not gold:
-        return True
-    if len(gold[0]) != len(found[0]):
+    if len(gold) != len(found) or (gold and len(gold[0]) != len(found[0])):
         return False
     ours, theirs = list(zip(*gold, strict=True)), list(zip(*found, strict=True))
     if ordered:
         return Counter(ours) == Counter(theirs)
-    return _some_order_matches(ours, theirs)
-
-
-def cell_overlap(gold: Sequence[ResultRow], found: Sequence[ResultRow]) -> float:
-    """Return the F1 score (0.0–1.0) of the cells of two results, whatever their places; 0.0 if a result is empty."""
-    ours, theirs = (Counter(cell for row in rows for cell in row) for rows in (gold, found))
-    shared = (ours & theirs).total()
-    return 2 * shared / (ours.total() + theirs.total()) if shared else 0.0
-
-
-def _some_order_matches(ours: Sequence[Column], theirs: Sequence[Column]) -> bool:
-    """Return whether reordering the columns `theirs` gives the rows of `ours`, in any order of the rows.
-
-    The search places one column after another. After each step the rows of the placed columns must be equal, which
-    leaves few choices.
-    """
+    # The search places one column after another. After each step the rows of the placed columns must be equal, which
+    # leaves few choices.
     expected = [Counter(zip(*ours[: count + 1], strict=True)) for count in range(len(ours))]
     values = [Counter(column) for column in theirs]
     wanted = [Counter(column) for column in ours]
@@ -89,11 +70,18 @@ def _some_order_matches(ours: Sequence[Column], theirs: Sequence[Column]) -> boo
     return place(())
 
 
-def statement_in(text: str) -> str:
-    """Return the SQL in a model's reply: the last code fence, else all from the first line that begins a statement.
+def cell_overlap(gold: Sequence[ResultRow], found: Sequence[ResultRow]) -> float:
+    """Return the F1 score (0.0–1.0) of the cells of two results, wherever the cells are; 0.0 if a result is empty."""
+    ours, theirs = (Counter(cell for row in rows for cell in row) for rows in (gold, found))
+    shared = (ours & theirs).total()
+    return 2 * shared / (ours.total() + theirs.total()) if shared else 0.0
 
-    A statement begins with SELECT or WITH. The fence may be unclosed, because a reply can be cut off. Without a fence
-    and without such a line, all of `text` is returned. Final semicolons are removed.
+
+def statement_in(text: str) -> str:
+    """Return the SQL in a model's reply: the last code fence, else the text from the first line with SELECT or WITH.
+
+    The fence may be unclosed, because a reply can be cut off. Without a fence and without such a line, all of `text` is
+    returned. Final semicolons are removed.
     """
     fenced = [body for body in _FENCED.findall(text) if body.strip()]
     found = fenced[-1] if fenced else text

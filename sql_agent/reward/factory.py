@@ -20,23 +20,22 @@ from sql_agent.schemas import Lang
 if TYPE_CHECKING:
     from sql_agent.reward.judges.client import JudgeClient
 
-JUDGE_NAMES = ("auto", "facts", "llm", "llm:MODEL", "reward-model", "ranking")
 _NO_WORDS: Mapping[Lang, Words] = {"en": Words(), "zh": Words()}
 
 
 def judge_name(settings: JudgeSettings, teacher: TeacherSettings) -> str:
-    """Return the name of the judge, with "auto" resolved: "auto" is llm where TEACHER_MODEL is set, else facts."""
+    """Return the name of the judge. For "auto" it is llm if TEACHER_MODEL is set, else facts."""
     if settings.name != "auto":
         return settings.name
     return "llm" if teacher.model else "facts"
 
 
 def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alone: bool = False) -> Judge:
-    """Return the judge that `settings` name; its endpoint comes from environment variables.
+    """Return the judge that `settings` name; environment variables name its endpoint.
 
-    `words` are the task's words by language, for the judges "facts" and "llm". The endpoint's rate limits apply to a
-    whole run. The processes of the run share them: the runners and, for the judge "ranking", the algorithm. With
-    `alone`, this judge gets the full limits. Raises ConfigError if a setting of the endpoint is missing.
+    `words` are the task's words by language, for the judges "facts" and "llm". The processes of a run share the
+    endpoint's rate limits: the runners and, for the judge "ranking", the algorithm. With `alone`, this judge gets the
+    full limits. Raises ConfigError if a setting of the endpoint is missing.
     """
     processes = 1 if alone else settings.runner.n_runners + (settings.judge.name == "ranking")
     return make_judge(settings.judge, TeacherSettings(), words=words, processes=processes)
@@ -65,7 +64,7 @@ def teacher_client(settings: JudgeSettings, teacher: TeacherSettings) -> JudgeCl
 
 @dataclass(frozen=True)
 class _Factory:
-    # Judges that import an HTTP client are imported where they are made: most runs need none of them.
+    # Modules that import an HTTP client are imported only when they are needed: most runs need none.
 
     settings: JudgeSettings
     teacher: TeacherSettings
@@ -85,7 +84,7 @@ class _Factory:
             return RankingJudge(self.client(self.teacher.model), FactsJudge(self.words))
         labels = name.split("+")
         if len(set(labels)) < len(labels):
-            raise ConfigError(f"the panel {name} names a judge twice", hint="name each once, as in llm:A+llm:B")
+            raise ConfigError(f"the panel {name} names a judge twice", hint="name each judge once, as in llm:A+llm:B")
         members = [(label, self._member(label)) for label in labels]
         judge = members[0][1] if len(members) == 1 else PanelJudge(members)
         return judge if name == "facts" else PrefilteredJudge(judge)  # the judge "facts" asks no model
@@ -112,24 +111,21 @@ class _Factory:
         if label == "facts":
             return FactsJudge(self.words)
         if kind == "llm":
-            from sql_agent.reward.judges.llm_judge import REFUSALS, LlmJudge, load_rubric, shipped_rubric  # noqa: PLC0415
+            from sql_agent.reward.judges.llm_judge import LlmJudge, load_rubric  # noqa: PLC0415
 
             client, rubric = self.client(model or self.teacher.model), load_rubric(self.settings.rubric)
             refusals = [sentence for words in self.words.values() for sentence in words.refusals]
-            judge: Judge = LlmJudge(client, rubric, shipped_rubric("refusal"), refusals=refusals or REFUSALS)
-            return CachedJudge(judge, self.settings.cache_dir)
-        if label == "reward-model":
+            judge: Judge = LlmJudge(client, rubric, refusals)
+        elif label == "reward-model":
             from sql_agent.reward.judges.reward_model_judge import RewardModelJudge  # noqa: PLC0415
 
-            if not self.teacher.reward_model_url:
+            url, scale = self.teacher.reward_model_url, self.settings.reward_model_range
+            if not url:
                 raise ConfigError("the judge reward-model has no address", hint="set REWARD_MODEL_URL")
-            judge = RewardModelJudge(
-                self.teacher.reward_model_url,
-                self.limits,
-                timeout_s=self.settings.timeout_s,
-                scale=self.settings.reward_model_range,
+            judge = RewardModelJudge(url, self.limits, timeout_s=self.settings.timeout_s, scale=scale)
+        else:
+            raise ConfigError(
+                f"unknown judge {label!r}",
+                hint="use one of: auto, facts, llm, llm:MODEL, reward-model, ranking, or several joined by +",
             )
-            return CachedJudge(judge, self.settings.cache_dir)
-        raise ConfigError(
-            f"unknown judge {label!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}, or several joined by +"
-        )
+        return CachedJudge(judge, self.settings.cache_dir)

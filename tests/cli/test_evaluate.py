@@ -184,6 +184,18 @@ def test_earlier_evaluations_are_compared_without_asking_again(
     assert result(folder, "comparison")["comparisons"][0]["sets"]["mine"]["gained"] == 3
 
 
+def test_models_without_a_common_question_are_refused_before_a_question_is_asked(
+    server: QuestionServer, arguments: list[str], tmp_path: Path
+) -> None:
+    assert main(["half", *arguments]) == 0
+    before, asked = evaluations(tmp_path), server.asked.total()
+    others = [question.model_copy(update={"answer": "powder"}) for question in QUESTIONS]
+    arguments[0] = f"--questions={write(tmp_path / 'mine.jsonl', others)}"
+    with pytest.raises(DataError, match="half and good have no question in common"):
+        main(["--compare", str(before[0]), "good", *arguments])
+    assert (evaluations(tmp_path), server.asked.total()) == (before, asked)
+
+
 @pytest.mark.slow
 def test_an_interrupted_evaluation_goes_on_and_asks_no_question_twice(
     server: QuestionServer, arguments: list[str], tmp_path: Path

@@ -2,9 +2,9 @@
 
 An answer is correct if the queries read the evidence for it, or searched for what is asked before a refusal, and
 
-    if the reference has facts: the answer contains every fact as whole words, in a clause without negation, and behind
-        the fact's owner, if any; it contains no other value of the column asked for, no number of unknown origin, and
-        no wrong item of a list
+    if the reference has facts: the answer contains every fact as whole words, in a clause without negation, and after
+        the fact's owner, if any; it contains no other value of the column asked for and no wrong item of a list; the
+        question, the reference or the evidence contains each number of the answer
     if the reference is yes or no: the answer begins with that word and does not contain the other word
     if the reference is a number: the answer contains this number, no other number, and no word such as "about"
     if the reference is a refusal: the answer contains a negation, but no value and no number
@@ -32,14 +32,11 @@ _CLAUSE = re.compile(r"[.;:。；：！？!?\n]|[,，](?=\s|[㐀-鿿])|\bbut\b|�
 _NEGATIVE = re.compile(
     r"\b(?:no|not|none|nothing|never|without|neither|nor|except|cannot|unable|unknown)\b|n't|没|无|未|不|非|除"
 )
-_SHORTEST = 3  # minimum length of a value; a shorter value may be a part of other words
+_SHORTEST = 3  # minimum length of a value; a shorter value can be part of other words
 
 
 def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
-    """Return whether the answer of `case` is correct; `cells` are the cells that the queries of `case` returned.
-
-    Raises JudgeError if the reference has no facts.
-    """
+    """Return whether the answer of `case` is correct. Raises JudgeError if the reference has no facts."""
     question, text = case.question, _LIST_NUMBER.sub(" ", normalise(case.answer))
     if reader.is_refusal(question.answer):
         denies = has_looked(case) and _NEGATIVE.search(text) is not None
@@ -62,22 +59,18 @@ def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
 
 
 def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool) -> bool:
-    """Return whether `text` contains all items of `fact`; if the fact has an owner, in the owner's part of `text`.
+    """Return whether `text` contains all items of `fact`; if the fact has an owner, between this and the next owner.
 
-    An item in a clause with a negation counts only if `may_deny`: the question itself has a negation.
+    With `may_deny`, an item in a clause with a negation counts too, because the question itself has a negation.
     """
-    if fact.owner:
-        text = _part_of(text, fact.owner, {other.owner for other in facts} - {fact.owner})
+    if owner := fact.owner:
+        start = text.find(owner)
+        if start < 0:
+            return False
+        others = {other.owner for other in facts} - {owner}
+        ends = [end for other in others if (end := text.find(other, start + len(owner))) >= 0]
+        text = text[start : min(ends, default=len(text))]
     return all(any(_stands_in(form, text, may_deny=may_deny) for form in reader.forms(item)) for item in fact.items)
-
-
-def _part_of(text: str, owner: str, others: set[str]) -> str:
-    """Return the part of `text` from the first mention of `owner` up to the next mention of another owner."""
-    start = text.find(owner)
-    if start < 0:
-        return ""
-    ends = [end for other in others if (end := text.find(other, start + len(owner))) >= 0]
-    return text[start : min(ends, default=len(text))]
 
 
 def _stands_in(item: str, text: str, *, may_deny: bool = True) -> bool:
@@ -93,7 +86,7 @@ def _whole(item: str) -> re.Pattern[str]:
 
 
 def _said_numbers(case: JudgeCase, text: str, reader: Reader) -> set[str]:
-    """Return the numbers in the answer, as digits, that are not in the question; `text` is the normalised answer."""
+    """Return, as digits, the numbers of the answer that are not in the question; `text` is the normalised answer."""
     asked = normalise(case.question.question)
     whole = reader.number_or_yes_no(case.answer, case.question.question)
     if whole is not None and not whole.isalpha():
@@ -105,9 +98,9 @@ def _said_numbers(case: JudgeCase, text: str, reader: Reader) -> set[str]:
 
 
 def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -> list[str]:
-    """Return the parts of the answer that are not in the reference: other values, numbers and items of a list.
+    """Return the values, numbers and items of a list in the answer that are not in the reference.
 
-    `text` is the normalised answer, `facts` are the facts of the reference.
+    `text` is the normalised answer, and `facts` are the facts of the reference.
     """
     question = case.question
     right = [form for fact in facts for item in fact.items for form in reader.forms(item)]

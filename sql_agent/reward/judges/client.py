@@ -1,4 +1,4 @@
-"""Ask a judge model until a reply is usable, with rate limits, time-outs, retries and a count of costs."""
+"""Ask a judge model until a reply is usable, with rate limits, time-outs and retries, and count the cost."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Form = TypeVar("Form", bound=BaseModel)
 _SHOWN_CHARS = 300
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); corrected by the usage after the call
 _RAISED_AT_MOST = 4  # limit as a multiple of max_tokens: a model that never ends its reply must not cost much
-# OpenAI's reasoning models: o1, o3-mini, gpt-5-nano, but not gpt-5-chat-latest or gpt-4o. Recognised by name, because
-# litellm does not know models that are newer than itself.
+# Matches OpenAI's reasoning models (o1, o3-mini, gpt-5-nano), but not gpt-5-chat-latest or gpt-4o. litellm does not
+# know models that are newer than itself.
 _REASONS = re.compile(r"^(?:o\d|gpt-5)(?!.*chat)")
 # OpenAI: "violating our usage policy", "rejected … by the safety system"; Azure: "content management policy".
 _FILTERED = re.compile(r"usage polic|safety system|content[ _-]?(?:policy|filter|management)", re.IGNORECASE)
@@ -50,8 +50,8 @@ _HINTS = {
 class JudgeClient:
     """A client of one judge model, at temperature 0 if the model accepts a temperature.
 
-    A request takes at most `timeout_s` seconds. `base_url` is an OpenAI-compatible endpoint. Without it, litellm
-    chooses the provider by the prefix of `model`.
+    A request takes at most `timeout_s` seconds. `base_url` is an OpenAI-compatible endpoint. Without an endpoint,
+    litellm chooses the provider by the prefix of `model`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class JudgeClient:
 
     @property
     def identity(self) -> str:
-        """Return what determines a reply besides the prompt: model, endpoint, response format and token limit."""
+        """What determines a reply besides the prompt: model, endpoint, response format and token limit."""
         return f"{self.model}@{(self._base_url or '').rstrip('/')}:json_schema:{self._max_tokens}"
 
     async def ask(
@@ -86,10 +86,9 @@ class JudgeClient:
         """Return the first usable reply, parsed by the pydantic model `form`, and the usage of all requests.
 
         A reply is usable if it contains an object of `form` for which `accepts` returns true. After an unusable reply,
-        the next request repeats that reply and adds the text `repair`. After a reply that was cut off, the token limit
+        the next request repeats the reply and adds the text `repair`. After a reply that was cut off, the token limit
         is doubled, at most twice. Raises JudgeRefusedError if the model refuses to grade, JudgeCutOffError if the reply
-        is still cut off, and JudgeError after the last attempt or an error that a retry cannot mend. Each error has the
-        usage of all requests.
+        is still cut off, and JudgeError after the last attempt or an error that a retry cannot mend.
         """
         messages = [{"role": "user", "content": prompt}]
         max_tokens, cut_off_at, usage = self._max_tokens, 0, Usage()
@@ -110,7 +109,7 @@ class JudgeClient:
                 raise RetryableError("the reply was cut off", wait_s=0.0)
             parsed = parse_reply(text, form)
             if parsed is None or not accepts(parsed):
-                # All replies so far: with only the last reply, two equal replies would lead to two equal requests.
+                # The request repeats all replies: with the last one only, equal replies would give equal requests.
                 shown = {"role": "assistant", "content": text or "(nothing)"}
                 messages = [*messages, shown, {"role": "user", "content": repair}]
                 raise RetryableError(f"no usable reply, the last one is {text[:80]!r}", wait_s=0.0)
@@ -123,7 +122,7 @@ class JudgeClient:
                 raise self._error(JudgeCutOffError, f"was cut off at {cut_off_at} tokens", usage) from None
             raise self._error(JudgeError, f"failed: {error} ({usage.requests} requests)", usage) from None
         except OpenAIError as error:
-            if _status(error) == 400 and _FILTERED.search(str(error)):  # litellm loses the error's code
+            if _status(error) == 400 and _FILTERED.search(str(error)):  # litellm drops the provider's error code
                 raise self._error(JudgeRefusedError, f"refused to grade: {str(error)[:300]}", usage) from None
             raise self._error(JudgeError, f"failed: {_shown(error)}", usage) from None
 
@@ -162,7 +161,7 @@ class JudgeClient:
         return response
 
     def _retryable_if_passing(self, error: OpenAIError) -> Exception:
-        """Return a RetryableError if a retry may succeed, else `error`. Log an outage of the endpoint."""
+        """Return a RetryableError if a retry may succeed, else `error`; log an outage of the endpoint."""
         shown, status = self._without_key(_shown(error)), _status(error)
         if self._sends_schema and status in (400, 422) and _NO_SCHEMA.search(str(error)):
             self._sends_schema = False
@@ -187,8 +186,8 @@ class JudgeClient:
 def parse_reply(text: str, form: type[Form]) -> Form | None:
     """Return the JSON object in a reply that the pydantic model `form` accepts; None if there is no such object.
 
-    Thoughts, notes and code fences around the object are ignored. Also None if the reply has two different objects:
-    one may be quoted from the graded answer, so neither the first nor the last object is safe to use.
+    Thoughts, notes and code fences around the object are ignored. Also None if the reply has two different objects,
+    because the graded answer may have written one of them.
     """
     found: list[Form] = []
     for value in _objects(text.rpartition("</think>")[2]):
@@ -201,7 +200,13 @@ def parse_reply(text: str, form: type[Form]) -> Form | None:
 
 def _objects(text: str) -> Iterator[Any]:
     """Yield the outermost complete JSON objects in `text`."""
-    decoder = json.JSONDecoder(object_pairs_hook=_without_duplicates)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a key occurs twice")
+        return dict(pairs)
+
+    decoder = json.JSONDecoder(object_pairs_hook=unique)
     end = 0
     for match in islice(_START.finditer(text), _MOST_STARTS):
         if match.start() < end:
@@ -213,14 +218,8 @@ def _objects(text: str) -> Iterator[Any]:
         yield value
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return dict(pairs)
-
-
 def _shown(error: OpenAIError) -> str:
-    """Return the type of an error and the first line of its text: litellm appends tracebacks and whole responses."""
+    """Return the type and the first line of an error, to which litellm appends tracebacks and whole responses."""
     said = (str(error).partition("Traceback (most recent")[0].strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {said[:_SHOWN_CHARS]}"
 
@@ -230,7 +229,7 @@ def _status(error: OpenAIError) -> int | None:
 
 
 def _is_unreachable(error: BaseException | None) -> bool:
-    """Return whether a failed or broken connection caused `error`, to which litellm gives the status 500."""
+    """Return whether a failed connection caused `error`, which has the status 500 in litellm."""
     causes: list[BaseException] = []
     while error is not None and error not in causes:
         causes.append(error)
@@ -241,13 +240,13 @@ def _is_unreachable(error: BaseException | None) -> bool:
 
 
 def _requested_wait(error: OpenAIError) -> float | None:
-    """Return the seconds in the Retry-After header; None if the header is missing or is a date."""
+    """Return the seconds in the Retry-After header; None for a date or no header."""
     seconds = str((getattr(error, "litellm_response_headers", None) or {}).get("retry-after", ""))
     return float(seconds) if seconds.isdecimal() else None
 
 
 def _first_choice(response: Any) -> tuple[str, str, str]:
-    """Return text, finish reason and refusal of the first choice; without a choice, three empty texts."""
+    """Return text, finish reason and refusal of the first choice; without a choice, each is ""."""
     if not response.choices:
         return "", "", ""
     choice = response.choices[0]

@@ -29,7 +29,7 @@ class CallLimits(NamedTuple):
 
 
 class _Pace:
-    """Spaces requests or tokens evenly. A token bucket would let through twice the rate in the first minute."""
+    """Spaces requests or tokens evenly. A token bucket would allow twice the rate in the first minute."""
 
     def __init__(self, per_minute: float | None) -> None:
         self._seconds_per_unit = 60.0 / per_minute if per_minute else 0.0
@@ -60,7 +60,7 @@ class EndpointLimiter:
 
     @asynccontextmanager
     async def call(self, estimated_tokens: int) -> AsyncIterator[None]:
-        """Wait until the limits allow a call. The call counts as running until the context is left."""
+        """Wait until the limits allow a call, which lasts until the context ends."""
         loop = asyncio.get_running_loop()
         if loop not in self._slots:
             self._slots[loop] = asyncio.Semaphore(self._concurrency)
@@ -75,10 +75,10 @@ class EndpointLimiter:
 
 
 class RetryableError(Exception):
-    """A request failed and a retry may succeed: the endpoint was busy, failed, was slow, or sent an unusable reply.
+    """A request failed, but a retry may succeed.
 
-    `wait_s` is the wait before the retry in seconds, as from the header Retry-After. None means a random wait that
-    grows with the number of attempts.
+    `wait_s` is the wait before the retry in seconds, for example from the header Retry-After. None means a random wait
+    that grows with the number of attempts.
     """
 
     def __init__(self, what: str, *, wait_s: float | None = None) -> None:
@@ -87,14 +87,13 @@ class RetryableError(Exception):
 
 
 class OutageError(RetryableError):
-    """The endpoint answered before and is unreachable now, for example during a restart."""
+    """The endpoint answered before, and is unreachable now."""
 
 
 async def retry(once: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `once`, which is called again after a RetryableError, up to `ATTEMPTS` times.
+    """Call `once` up to `ATTEMPTS` times, until it raises no RetryableError, and return its result.
 
-    An OutageError is retried for `OUTAGE_S` seconds, whatever the number of attempts. Raises the last RetryableError.
-    Any other exception is raised at once.
+    After an OutageError it is called for `OUTAGE_S` seconds, however often. Raises the last RetryableError.
     """
     started, attempt = time.monotonic(), 0
     while True:

@@ -1,16 +1,16 @@
 """Grade an answer by rules: facts of the reference earn points, and all other items of the answer cost points.
 
-    score = (facts that were given and read + 0.05 x facts that were given but not read) / facts of the reference
+    score = (facts given and read + 0.05 x facts given but not read) / facts of the reference
             x 0.05 for each other item that is in a row; 0 if another item is in no row
 
-A fact is given if items of the answer, normalised as in `items.py`, equal the items of the fact. A number, yes or no
-counts as one fact. A refusal earns 1 or 0. docs/judge.md lists all rules.
+The answer gives a fact if it contains the items of the fact, normalised as in `items.py`. A number, yes or no counts
+as one fact. A refusal earns 1 or 0. docs/judge.md lists all rules.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.acceptance import is_correct
@@ -24,7 +24,7 @@ _OTHER = 0.05  # factor for each item that is in a row, but is no fact
 
 
 class FactsJudge:
-    """The judge "facts": deterministic, without a network or a model. `words` are the task's words by language."""
+    """The judge "facts", which needs no network and no model. `words` are the task's words by language."""
 
     name = "facts"
 
@@ -61,7 +61,7 @@ def _grade(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
 
 
 def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
-    """Grade an answer by the facts of the reference. If more than `enough` are given, read facts count first."""
+    """Grade an answer by the facts of the reference. Of more than `enough` given facts, the read ones count."""
     question = case.question
     facts = reference_facts(question, reader)
     left = _owned_items(case, facts, reader, cells)
@@ -71,9 +71,10 @@ def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
         left = [("", conclusion if reader.number_or_yes_no(i, question.question) == conclusion else i) for _, i in left]
     found: list[tuple[float, Fact]] = []
     for fact in sorted(facts, key=lambda fact: -len(fact.items)):
-        wanted = [(fact.owner, item) for item in fact.items]
         # Items of an owner may be in any order. Items of a fact without an owner ("dry, dark place") keep their order.
-        starts = (i for i in range(len(left)) if _same(left[i : i + len(wanted)], wanted, ordered=not fact.owner))
+        arranged: Callable[[Iterable[tuple[str, str]]], list[tuple[str, str]]] = sorted if fact.owner else list
+        wanted = arranged((fact.owner, item) for item in fact.items)
+        starts = (i for i in range(len(left)) if arranged(left[i : i + len(wanted)]) == wanted)
         if (start := next(starts, None)) is not None:
             del left[start : start + len(wanted)]
             was_read = all(map(cells.show, fact.items)) if conclusion is None else cells.support(conclusion)
@@ -85,14 +86,10 @@ def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
     return _verdict(len(worths) / enough, sum(worths) / enough, beyond + [item for _, item in left], cells)
 
 
-def _same(items: list[tuple[str, str]], wanted: list[tuple[str, str]], *, ordered: bool) -> bool:
-    return items == wanted if ordered else sorted(items) == sorted(wanted)
-
-
 def _owned_items(case: JudgeCase, facts: Sequence[Fact], reader: Reader, cells: Cells) -> list[tuple[str, str]]:
-    """Return the answer's items, each after its owner: the last owner of `facts` that the answer names before the item.
+    """Return pairs of an owner and an item of the answer: the owner is the name in `facts` last named before the item.
 
-    If the facts have no owner, the owner is "", and a row's name before the items ("Name: item") is removed.
+    If the facts have no owner, the owner is "", and the name of a row before the items ("Name: item") is removed.
     """
     owners, wanted = {fact.owner for fact in facts} - {""}, {item for fact in facts for item in fact.items}
     prose = is_prose(case.question.answer, case.question.lang)
@@ -109,10 +106,9 @@ def _owned_items(case: JudgeCase, facts: Sequence[Fact], reader: Reader, cells: 
 
 
 def _verdict(given: float, score: float, others: Sequence[str], cells: Cells) -> Verdict:
-    """Return the verdict on an answer.
+    """Return the verdict on an answer. `given` is the share of the reference's facts that the answer gives.
 
-    `given` is the share of the reference's facts in the answer. `score` is the same share with a worth of 0.05 for each
-    unread fact. `others` are its other items.
+    `score` is this share, in which a fact that no query read is worth only 0.05. `others` are the answer's other items.
     """
     unread = [item for item in others if not cells.contain(item)]
     kept = 0.0 if unread else _OTHER ** len(others)

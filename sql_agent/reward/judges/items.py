@@ -33,7 +33,7 @@ _LONG = {"en": 40, "zh": 15}  # minimum number of characters of prose; a shorter
 
 
 class Words(Record):
-    """A task's words of one language, from its TOML file.
+    """A task's words of one language.
 
     `refusals` are sentences that say that the database has no answer. `counters` may follow a number without changing
     it ("3 rows"). `kinds` are groups of words for things that can be counted. `yes_no` are the two answers to a yes-no
@@ -58,14 +58,13 @@ class Reader:
         return [self._same.get(item, item) for item in split(text)]
 
     def is_refusal(self, text: str) -> bool:
-        """Return whether `text` is one of the refusal sentences and nothing else."""
         return normalise(text) in self._refusals
 
     def number_or_yes_no(self, text: str, question: str) -> str | None:
         """Return `text` as a number in digits, or as yes or no; None if `text` is anything else.
 
-        Also None if `text` counts other things than `question` asks for. A number, yes or no follows from the rows, so
-        no cell needs to contain it.
+        Also None if `text` counts other things than `question` asks for. No cell needs to contain a number, yes or no,
+        because it follows from the rows.
         """
         items = self.items(text)
         if len(items) != 1:
@@ -117,7 +116,7 @@ class Reader:
 
 @lru_cache(maxsize=8192)  # cached, because the rollouts of a group read the same cells and give the same items
 def normalise(text: str) -> str:
-    """Return `text` without list marks, emphasis and a final full stop, in NFKC and lower case.
+    """Return `text` without list marks, emphasis and final full stop, in NFKC and lower case.
 
     Superscript digits after a digit get a "^" (10⁵ becomes 10^5). Spaces next to Chinese characters, and between a
     number and its unit, are removed. Other white space becomes one space.
@@ -140,7 +139,7 @@ def sentences(text: str) -> list[str]:
 
 
 def _bare(parts: list[str]) -> list[str]:
-    """Return `parts` without quotation marks and final stops; parts that become empty are dropped."""
+    """Return `parts` without quotation marks, final stops and empty parts."""
     bare = (_compact(part).strip(_QUOTES).rstrip(".。").strip() for part in parts)
     return [part for part in bare if part]
 
@@ -156,7 +155,7 @@ def _plain_lines(text: str) -> list[str]:
 
 
 def _without_numbering(parts: list[str]) -> list[str]:
-    """Return `parts` without list numbers, which count up from 1, or from any number where a cell's "6." is quoted.
+    """Return `parts` without list numbers, which count up from 1, or, in a quote of a cell, from any number.
 
     Before a number, only list numbers that count up from 1 are removed: "6、5" may be two guesses.
     """
@@ -175,6 +174,6 @@ def _compact(text: str) -> str:
 
 
 def is_prose(reference: str, lang: Lang) -> bool:
-    """Return whether a reference answer is running text, with Markdown or sentences, and not a list of facts."""
+    """Return whether a reference answer is text with Markdown or sentences, and not a list of facts."""
     text = reference.strip()
     return bool(_PROSE.search(text)) or (text.endswith((".", "。")) and len(text) > _LONG[lang])

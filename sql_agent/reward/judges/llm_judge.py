@@ -32,13 +32,12 @@ REFUSALS = ("The database does not hold this information.", "数据库中没有�
 _VERSION = 4  # raise it when a prompt, the repair text, the shown rows or the parsing of replies changes
 _MAX_ROWS_CHARS = 4000
 _REPAIR = "That was not one JSON object of the asked form. Reply with that object only, one level name per criterion."
-# Additional keys in a reply are ignored. The schema that is sent forbids them, because OpenAI's strict mode requires
-# that.
+# Additional keys in a reply are ignored. The schema in the request forbids them, as OpenAI's strict mode requires.
 LENIENT = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
 
 
 class Level(Record):
-    """One named level of a criterion, its value in -1.0–1.0, and its description in English and Chinese."""
+    """A level of a criterion: its name, its value, and its description in English and Chinese."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
     value: float = Field(ge=-1.0, le=1.0)
@@ -47,7 +46,7 @@ class Level(Record):
 
 
 class Criterion(Record):
-    """One criterion of a rubric. With `cap`, the whole score is at most the value of this criterion."""
+    """A criterion of a rubric. With `cap`, the score of an answer is at most the value of this criterion."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
     weight: float = Field(gt=0.0)
@@ -71,7 +70,7 @@ class Criterion(Record):
 
 
 class Rubric(Record):
-    """The criteria of a judge; computes a score from the levels that a model gave."""
+    """The criteria by which a model grades an answer."""
 
     criterion: Annotated[tuple[Criterion, ...], Field(min_length=1)]
 
@@ -84,10 +83,10 @@ class Rubric(Record):
         return self
 
     def score(self, levels: Mapping[str, str]) -> tuple[float, dict[str, float]]:
-        """Return the score (0.0–1.0) and the value of each criterion; `levels` maps criteria to level names.
+        """Return the score and the value of each criterion; `levels` has the name of a level for each criterion.
 
         The score is the sum of weight x value over all criteria, divided by the weights of the criteria that can give
-        points. It is at most the value of any criterion with `cap`, and clipped to 0.0–1.0.
+        points. It is at most the value of each criterion with `cap`, and clipped to 0.0–1.0.
         """
         values = {c.name: c.value(levels[c.name]) for c in self.criterion}
         weights = sum(c.weight for c in self.criterion if not c.only_takes_away)
@@ -104,9 +103,9 @@ class Rubric(Record):
 
     @cached_property
     def reply_model(self) -> type[BaseModel]:
-        """The pydantic model of a reply: an object with, for each criterion, {"reason": str, "level": name of a level}.
+        """The pydantic model of a reply: for each criterion, an object {"reason": str, "level": the name of a level}.
 
-        A level may be in any case and have spaces around it. Additional keys are ignored.
+        The name of a level may be in any case, with spaces around it.
         """
         fields: dict[str, Any] = {}
         for c in self.criterion:
@@ -121,21 +120,19 @@ class Rubric(Record):
 
 
 class LlmJudge:
-    """The judge "llm": a language model grades by a rubric.
+    """The judge "llm": a language model grades by `rubric`, and unanswerable questions by the rubric "refusal".
 
-    Unanswerable questions are graded by `refusal_rubric`, all others by `rubric`. A question is unanswerable if its
-    task type says so, or if its reference is one of the sentences `refusals`.
+    A question is unanswerable if its task type says so, or if its reference is one of the sentences `refusals`; () for
+    the sentences `REFUSALS`.
     """
 
     name = "llm"
 
-    def __init__(
-        self, client: JudgeClient, rubric: Rubric, refusal_rubric: Rubric, *, refusals: Collection[str] = REFUSALS
-    ) -> None:
+    def __init__(self, client: JudgeClient, rubric: Rubric, refusals: Collection[str] = ()) -> None:
         self._client = client
         self._rubric = rubric
-        self._refusal_rubric = refusal_rubric
-        self._refusals = frozenset(map(_bare, refusals))
+        self._refusal_rubric = shipped_rubric("refusal")
+        self._refusals = frozenset(map(_bare, refusals or REFUSALS))
         self._refusals_digest = hashlib.sha256(json.dumps(sorted(self._refusals)).encode()).hexdigest()[:16]
 
     @property
@@ -144,7 +141,7 @@ class LlmJudge:
         return f"llm/{_VERSION}:{self._client.identity}:{_MAX_ROWS_CHARS}:{rubrics}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case. Raises JudgeError, with the last reply, if the model gives no usable grades."""
+        """Grade one case. Raises JudgeError, with the last reply, if no reply is usable."""
         rubric = self.rubric_for(case.question)
         reply, usage = await self._client.ask(self.prompt(case), rubric.reply_model, repair=_REPAIR)
         grades: dict[str, dict[str, str]] = reply.model_dump()
@@ -157,7 +154,7 @@ class LlmJudge:
         return self._refusal_rubric if refused else self._rubric
 
     def prompt(self, case: JudgeCase) -> str:
-        """Return the prompt for `case`. The answer has no Markdown, so that headers and bullets earn nothing."""
+        """Return the prompt for `case`, with the answer without Markdown, so that headers and bullets earn nothing."""
         question, rubric = case.question, self.rubric_for(case.question)
         example = {c.name: {"reason": "…", "level": c.levels[0].name} for c in rubric.criterion}
         values = {
@@ -172,12 +169,12 @@ class LlmJudge:
 
 
 def shipped_rubric(name: Literal["default", "refusal"]) -> Rubric:
-    """Return a rubric of this package: "refusal" for unanswerable questions, "default" for all others."""
+    """Return the rubric "refusal" for unanswerable questions, or "default" for all others."""
     return load_rubric(Path(__file__).with_name("rubrics") / f"{name}.toml")
 
 
 def load_rubric(path: Path | None) -> Rubric:
-    """Return the rubric in a TOML file; for None, the default rubric. Raises ConfigError if the file is invalid."""
+    """Return the rubric in a TOML file; None for the default rubric. Raises ConfigError if the file is invalid."""
     if path is None:
         return shipped_rubric("default")
     try:

@@ -1,4 +1,4 @@
-"""Wrap judges: average the scores of several, cache verdicts, or score an answer 0 without a judge (`prefilter`)."""
+"""Wrap judges: average the scores of several judges, cache verdicts, or score an answer 0 without asking a judge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sql_agent.system.files import make_writable
 
 
 class JudgeWrapper:
-    """The base class of judges that wrap another judge and have its name and identity."""
+    """Base of judges that have the name and identity of the judge that they wrap."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -35,7 +35,7 @@ class JudgeWrapper:
 
 
 class PanelJudge:
-    """A panel of judges: every member grades every case, and the score is the mean of their scores.
+    """A panel of judges: every member grades every case, and the score is the mean.
 
     Training exploits the weaknesses of a single judge first. The criteria are each member's score under its label, the
     member's criteria as "label.criterion", and "disagreement", the highest minus the lowest score.
@@ -70,11 +70,10 @@ class PanelJudge:
 
 
 class CachedJudge(JudgeWrapper):
-    """A judge with a cache of verdicts in `folder`, shared with other processes and later runs. Errors are not cached.
+    """A judge with a cache of verdicts in `folder`, which other processes and later runs share. Errors are not cached.
 
-    Equal cases that arrive at the same time, such as equal answers in a group, are graded once. The key of a verdict is
-    the judge's identity and all that a judge may see of the case: question, reference, type, evidence, answer,
-    statements and rows.
+    Equal cases at the same time, such as equal answers in a group, are graded once. The key of a verdict is the judge's
+    identity and all that a judge sees of a case: question, reference, type, evidence, answer, statements and rows.
     """
 
     def __init__(self, judge: Judge, folder: Path) -> None:
@@ -86,8 +85,8 @@ class CachedJudge(JudgeWrapper):
         self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Return the cached verdict, whose usage is one cache hit, else ask the judge. Raises JudgeError."""
-        if self._cache is None:  # opened on first use: SQLite connections must not cross a fork
+        """Return the cached verdict, with the usage of one cache hit, else ask the judge. Raises JudgeError."""
+        if self._cache is None:  # opened on first use, because SQLite connections must not cross a fork
             # JSON and not pickle, because unpickling another user's file could run code.
             self._cache = diskcache.Cache(str(self._folder), disk=diskcache.JSONDisk)
         key = self._key(case)
@@ -148,7 +147,7 @@ def prefilter(case: JudgeCase) -> str | None:
 
 
 def _addresses_the_judge(case: JudgeCase) -> bool:
-    """Return whether the answer addresses its grader, in words that are in neither question, reference nor rows."""
+    """Return whether the answer addresses its grader in words that the question, reference and rows lack."""
     sources = [case.question.question, case.question.answer]
     sources += [str(cell) for call in case.calls for row in call.answer.records for cell in row]
     allowed = _without_markdown(" ".join(sources))
@@ -161,10 +160,9 @@ def _without_markdown(text: str) -> str:
 
 
 class PrefilteredJudge(JudgeWrapper):
-    """A judge that grades only the answers that the prefilter lets through; all others score 0."""
+    """A judge that grades only the answers that pass the prefilter; all others score 0."""
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Return the judge's verdict, or a score of 0 if the prefilter stops the answer. Raises JudgeError."""
         stopped = prefilter(case)
         if stopped is None:
             verdict = await self._judge.grade(case)

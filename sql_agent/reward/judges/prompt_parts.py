@@ -1,11 +1,11 @@
 """Build a judge's prompt: fill a template with texts, and cut the queries and their rows to a maximum length.
 
-No text in a prompt may act as an instruction. Question and reference are JSON strings, which their content cannot end.
-They come from the user's own file, which training does not change. Statements, rows and answer are in fences with a
-random number, because the policy writes them and could learn to forge any fixed fence.
+No text in a prompt may act as an instruction. Question and reference come from the user's file, and are JSON strings,
+which their content cannot end. Statements, rows and answer are in fences with a random number, because the policy
+writes them and could learn to forge a fixed fence.
 
-The parts that prompts share come first, because servers (vLLM and most providers) cache prefixes: the constant text,
-then question and reference, which all rollouts of a group share, then what one rollout wrote.
+Servers cache prefixes of prompts. Therefore the constant text comes first, then question and reference, which all
+rollouts of a group share, and last what one rollout wrote.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LINE_MARKS = re.compile(
     r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-+*•][ \t]+|(?:-{3,}|={3,}|\*{3,})[ \t]*$|```\w*[ \t]*$)+", re.MULTILINE
 )
 _INLINE_MARKS = re.compile(r"\*\*|__|`+|(?<=\s)\*(?=\S)|(?<=\S)\*(?=\s|$)")
-# Comments are removed, because they are free text of the agent. Quoted texts are matched too, so that they stay.
+# Comments are removed, because the agent can write anything there. Quoted texts are matched too, so that they stay.
 _COMMENT_OR_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL)
 _FACT_END = re.compile("[;；]")
 _NO_ROWS = "(no rows)"
@@ -36,8 +36,8 @@ _NOTE = 40  # characters reserved for each note on what was left out
 def render(template: str, values: Mapping[str, str]) -> str:
     """Return `template` with {fence}, {fence_end} and the placeholders of `values` replaced.
 
-    All are replaced in one pass, so that a placeholder inside a value stays as it is. Unknown placeholders stay too.
-    The fences get a new random number in each call, so that no text written earlier can close a fence.
+    They are replaced in one pass, so that a placeholder inside a value stays. Unknown placeholders stay too. The fences
+    get a new random number in each call, so that no text written earlier can close a fence.
     """
     number = secrets.token_hex(4)  # 32 bits suffice, because each prompt has a new number
     known = {**values, "fence": f"<<<{number}", "fence_end": f"{number}>>>"}
@@ -49,12 +49,11 @@ def prompt_text(name: str, lang: Lang) -> str:
 
 
 def json_string(value: object) -> str:
-    """Return `value`, such as a text, as JSON on one line."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def reference_text(question: Question) -> str:
-    """Return the reference answer as a JSON string, with a note if some of its facts suffice."""
+    """Return the reference answer as a JSON string, with a note if some of the facts suffice."""
     if question.enough is None:
         return json_string(question.answer)
     notes = {
@@ -71,7 +70,7 @@ def plain_text(text: str) -> str:
 
 
 def quotes_of(question: Question) -> tuple[str, ...]:
-    """Return the quoted texts, to look for in rows: those of the evidence, else the facts of the reference."""
+    """Return the texts to look for in rows: the quotes of the evidence, else the facts of the reference."""
     quotes = [item.quote for item in question.evidence] or _FACT_END.split(question.answer)
     return tuple(quote.strip() for quote in quotes if quote.strip())
 
@@ -79,9 +78,8 @@ def quotes_of(question: Question) -> tuple[str, ...]:
 def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: int) -> str:
     """Return the successful queries in order: a line of JSON with statement and columns, then a line for each row.
 
-    A text longer than `max_chars` is shortened, with marks where something is missing. Rows without any of `quotes` are
-    left out first, and a long cell is cut to the text around its quotes. Rows are JSON, so that a cell cannot imitate a
-    line.
+    To fit into `max_chars`, rows without any of `quotes` are left out first, and a long cell is cut to the text around
+    its quotes; marks show what is missing. Rows are JSON, so that a cell cannot imitate a line.
     """
     ran = [call for call in calls if call.answer.status == "ok"]
     if not ran:
@@ -96,7 +94,7 @@ def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: i
 
 
 class _Line(NamedTuple):
-    """A row of a result. Rows with a quoted text come first, otherwise rows keep their order."""
+    """A row of a result, which sorts by its fields: rows with a quote come first."""
 
     without_quote: bool
     query: int
@@ -105,7 +103,7 @@ class _Line(NamedTuple):
 
 
 def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) -> str:
-    """Return as many rows as fit into `max_chars`, those with quoted texts first, each cut to half of `max_chars`."""
+    """Return as many rows as fit into `max_chars`, those with quotes first, each cut to half of `max_chars`."""
     heads = [_cut(_head(call), max_chars // 3) for call in ran]
     rows = [
         _Line(not _has_quote(record, quotes), query, place, _short_row(record, quotes, max_chars // 2))
@@ -143,7 +141,7 @@ def _has_quote(record: Sequence[Cell], quotes: Sequence[str]) -> bool:
 
 
 def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) -> str:
-    """Return the row as JSON of at most `max_chars`. Cells with quotes are kept; other cells share what is left."""
+    """Return the row as JSON of at most `max_chars`. Cells with quotes are kept, and other cells share the rest."""
     if len(whole := json_string(record)) <= max_chars:
         return whole
     cells = [_around(cell, quotes) if isinstance(cell, str) else cell for cell in record]
@@ -158,7 +156,7 @@ def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) ->
 
 
 def _around(cell: str, quotes: Sequence[str]) -> str:
-    """Return the quotes in `cell` with the text around them; all of a cell without quotes."""
+    """Return the quotes in `cell` with the text around them; without quotes, the whole cell."""
     found = sorted((cell.index(quote), cell.index(quote) + len(quote)) for quote in quotes if quote in cell)
     if not found:
         return cell

@@ -1,7 +1,7 @@
 """Rank all answers of a group in one call, as RULER does (OpenPipe, "RULER: Relative Universal LLM-Elicited Rewards").
 
-GRPO compares the rollouts of a group with each other, and a model compares two answers more reliably than it scores a
-single answer.
+GRPO compares the rollouts of a group with each other, and a model compares two answers more reliably than it scores
+one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ranking(BaseModel):
 
 
 class RankingJudge:
-    """The judge "ranking". `absolute` grades single answers; its score is kept as the criterion "absolute"."""
+    """The judge "ranking". The judge `absolute` grades single answers; its score becomes the criterion "absolute"."""
 
     name = "ranking"
 
@@ -66,17 +66,21 @@ class RankingJudge:
         return f"ranking/{_VERSION}:{self._client.identity}:{_MAX_ROWS_CHARS}+{self._absolute.identity}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case with `absolute`, as in validation, where there is no group to compare with."""
+        """Grade one case with `absolute`, as in validation, where no group is compared."""
         return await self._absolute.grade(case)
 
     async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
-        """Return verdicts on the answers to one question, relative to each other; `own` are the verdicts of `grade`.
+        """Return verdicts on the answers to one question, relative to each other; `own` has the verdicts of `grade`.
 
         An answer that the prefilter stops is not ranked and keeps its score in `own`. Equal answers with equal rows are
-        ranked once and get the same score. With fewer than two different answers, all keep their scores in `own`. The
-        first verdict has the usage of the ranking request, the others have none. Raises JudgeError.
+        ranked once. With fewer than two different answers, all keep their scores in `own`. The first verdict has the
+        usage of the ranking request. Raises JudgeError.
         """
-        shown = _different([c for c in cases if prefilter(c) is None])
+        # One case for each pair of answer and rows, in random order, because models favour some places in a list.
+        by_key = {_key(case): case for case in cases if prefilter(case) is None}
+        keys = sorted(by_key)
+        random.Random("".join(keys)).shuffle(keys)
+        shown = [by_key[key] for key in keys]
         ranked_answers, usage = (await self._ask(shown)) if len(shown) > 1 else ({}, Usage())
         verdicts: list[Verdict] = []
         for case, alone in zip(cases, own, strict=True):
@@ -98,7 +102,7 @@ class RankingJudge:
         return {_key(shown[ranked.answer - 1]): ranked for ranked in ranking.ranking}, usage
 
     def prompt(self, shown: Sequence[JudgeCase]) -> str:
-        """Return the prompt: the answers numbered 1, 2, …, each fenced and after its rows."""
+        """Return the prompt, in which each answer follows its rows and has a number from 1."""
         question = shown[0].question
         values = {"question": json_string(question.question), "reference": reference_text(question)}
         blocks = []
@@ -116,14 +120,6 @@ class RankingJudge:
         # Fill in the template's own parts first: `render` must be the only step that sees data.
         template = template.replace("{answers}", "\n".join(blocks)).replace("{form}", json.dumps(form))
         return render(template, values)
-
-
-def _different(cases: Sequence[JudgeCase]) -> list[JudgeCase]:
-    """Return one case for each distinct pair of answer and rows, in a random order that depends only on the pairs."""
-    by_key = {_key(case): case for case in cases}
-    keys = sorted(by_key)
-    random.Random("".join(keys)).shuffle(keys)  # random order, because models favour some places in a list
-    return [by_key[key] for key in keys]
 
 
 def _key(case: JudgeCase) -> str:

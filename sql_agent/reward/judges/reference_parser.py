@@ -23,7 +23,7 @@ _LEAST_SEARCHED = 2  # minimum length of a searched text; a single character is 
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of a reference: its items, and its owner, which is the name before a colon; "" for no owner."""
+    """A fact of a reference: its items, and its owner, which is the name before a colon, or ""."""
 
     items: tuple[str, ...]
     owner: str = ""
@@ -34,7 +34,7 @@ def reference_facts(question: Question, reader: Reader) -> list[Fact]:
 
     If the reference is prose, the facts are the sentences in the quotes of its evidence. If all facts have the form
     "Name: items" with different names, each item becomes a fact whose owner is the name; with `question.enough`, all
-    items of a name form one fact. A text that splits into items is no name: "0.5 g, 1 g: 30 months" is one fact of two
+    items of a name form one fact. A text with several items is no name: "0.5 g, 1 g: 30 months" is one fact of two
     items.
     """
     if is_prose(question.answer, question.lang):
@@ -64,27 +64,21 @@ def reference_facts(question: Question, reader: Reader) -> list[Fact]:
 
 
 def has_looked(case: JudgeCase) -> bool:
-    """Return whether a query searched for a text of the gold SQL's searches or, without gold SQL, of the question.
+    """Return whether a query searched for a text that the gold SQL searches for, or, without gold SQL, of the question.
 
     If the gold SQL searches for no text ("which one costs least?"), each successful query counts.
     """
     gold = {normalise(text) for sql in case.question.statements for text in searched_texts(sql)}
     asked = normalise(case.question.question)
-    for call in case.calls:
-        if call.answer.status != "ok":
-            continue
-        if case.question.statements and not gold:
-            return True
-        texts = (normalise(text) for text in searched_texts(call.sql))
-        if any(
-            len(t) >= _LEAST_SEARCHED and (any(_is_much_of(t, g) for g in gold) if gold else t in asked) for t in texts
-        ):
-            return True
-    return False
-
-
-def _is_much_of(text: str, gold: str) -> bool:
-    return gold in text or (text in gold and 2 * len(text) >= len(gold))
+    queries = [call.sql for call in case.calls if call.answer.status == "ok"]
+    if case.question.statements and not gold:
+        return bool(queries)
+    texts = {normalise(text) for sql in queries for text in searched_texts(sql)}
+    return any(
+        any(g in t or (t in g and 2 * len(t) >= len(g)) for g in gold) if gold else t in asked
+        for t in texts
+        if len(t) >= _LEAST_SEARCHED
+    )
 
 
 class Cells:
@@ -106,7 +100,7 @@ class Cells:
         self._question = normalise(case.question.question)
 
     def contain(self, item: str) -> bool:
-        """Return whether a cell contains `item`. The parts of an item "Name: text" may be in two cells of one row."""
+        """Return whether a cell contains `item`, or two cells of one row contain the parts of an item "Name: text"."""
         return item in self._items or any(item in cell for cell in self._cells) or self._in_one_row(item)
 
     def show(self, item: str) -> bool:
@@ -117,7 +111,7 @@ class Cells:
         return any(e in self._read for e in quoting)
 
     def support(self, conclusion: str) -> bool:
-        """Return whether the queries read the evidence for a conclusion: all of it for a number, any for yes or no.
+        """Return whether the queries read the evidence for `conclusion`, which is a number, yes or no.
 
         Without known evidence, a number must be a cell or the number of rows, and yes or no needs at least one row.
         """
@@ -146,7 +140,7 @@ class Cells:
         return text != "" and any(text in cell for record in beside for cell in record)
 
     def owner(self, name: str, owners: set[str]) -> str:
-        """Return the name in `owners` that names the same row as `name`; "" if no owner does."""
+        """Return the name in `owners` that names the same row as `name`; "" if there is none."""
         rows = (names for names in self._names if name in names)
         return name if name in owners else next((owner for names in rows for owner in names & owners), "")
 
@@ -156,7 +150,7 @@ _WILDCARDS = re.compile(r"[%_*]+")
 
 
 class Search(NamedTuple):
-    """A text, without wildcards, with which a statement compares a column; `column` is in lower case."""
+    """A text without wildcards, and the column, in lower case, that a statement compares with the text."""
 
     column: str
     text: str
@@ -164,10 +158,10 @@ class Search(NamedTuple):
 
 @lru_cache(maxsize=4096)  # cached, because the rollouts of a group often write the same statement
 def searches(sql: str) -> tuple[Search, ...]:
-    """Return the texts with which `sql` compares columns, each paired with every column of the comparison.
+    """Return the texts with which `sql` compares columns, each with every column of the comparison.
 
-    For example `SELECT 'a' FROM t WHERE name LIKE '%b%'` searches for "b" in `name`. The result is empty if sqlglot
-    cannot parse the statement.
+    For example, `SELECT 'a' FROM t WHERE name LIKE '%b%'` searches for "b" in `name`. A statement that sqlglot cannot
+    parse has no searches.
     """
     found: list[Search] = []
     for literal in _literals(sql):
@@ -184,7 +178,7 @@ def searched_texts(sql: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def written_values(sql: str) -> frozenset[str]:
-    """Return the literals, as text, that `sql` writes into its own result: "a" for `SELECT 'a' FROM t`.
+    """Return the literals that `sql` writes into its own result, such as "a" in `SELECT 'a' FROM t`.
 
     Literals in aggregates, comparisons and LIMIT are not included.
     """
@@ -197,7 +191,7 @@ def written_values(sql: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def written_texts(sql: str) -> tuple[str, ...]:
-    """Return the literals that `sql` compares with nothing; a literal inside an aggregate counts too."""
+    """Return the literals of `sql` outside of comparisons; a literal inside an aggregate counts too."""
     return tuple(literal.name for literal in _literals(sql) if literal.find_ancestor(*_COMPARISONS) is None)
 
 

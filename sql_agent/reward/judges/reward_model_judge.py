@@ -20,8 +20,8 @@ class _Reply(BaseModel):
 class RewardModelJudge:
     """The judge "reward-model". The model gets the question and the answer, but neither the reference nor the rows.
 
-    The ends of `scale`, the range of the model's scores, are mapped to 0.0 and 1.0. A score outside of `scale` is an
-    error, because clipping would hide a wrong scale.
+    The range `scale` of the model's scores is mapped to 0.0–1.0. A score outside of `scale` is an error, because
+    clipping would hide a wrong scale.
     """
 
     name = "reward-model"
@@ -54,7 +54,7 @@ class RewardModelJudge:
                 raise RetryableError(f"status {response.status_code}")
             return response
 
-        # An answered request is not retried: a reward model gives the same answer to the same request.
+        # A bad reply is not retried, because a reward model gives the same reply to the same request.
         try:
             response = await retry(once)
             response.raise_for_status()
@@ -76,7 +76,7 @@ class RewardModelJudge:
 
 
 def _without_secrets(url: str) -> str:
-    """Return `url` without user, password and query: a secret in them would be written to records and reports.
+    """Return `url` without user, password and query, whose secrets would be written to records and reports.
 
     Raises ConfigError if `url` is not the URL of a server.
     """

@@ -28,7 +28,7 @@ from tests.support.judge_server import Server
 from tests.support.llm_judge import CALL, CASE, ROWS, grades, judge_at
 
 CLIENT = JudgeClient("m", CallLimits(), timeout_s=1, max_tokens=1)
-LLM = LlmJudge(CLIENT, shipped_rubric("default"), shipped_rubric("refusal"))
+LLM = LlmJudge(CLIENT, shipped_rubric("default"))
 REFUSAL = Question(id="2", question="Who makes it?", answer=REFUSALS[0], task_type="unanswerable")
 
 
@@ -191,7 +191,7 @@ async def test_a_refusal_is_right_when_it_says_only_that_after_a_query_that_ran(
 
 def test_which_references_are_refusals_can_be_told() -> None:
     question = Question(id="1", question="Who?", answer="no such row")
-    other = LlmJudge(CLIENT, shipped_rubric("default"), shipped_rubric("refusal"), refusals=["No such row."])
+    other = LlmJudge(CLIENT, shipped_rubric("default"), ["No such row."])
     assert LLM.rubric_for(question) == shipped_rubric("default")
     assert other.rubric_for(question) == shipped_rubric("refusal")
     assert LLM.identity != other.identity
