@@ -30,8 +30,8 @@ _KIND = "agentops.span.kind"
 def open_agentops(run: TrackedRun) -> Iterator[Tracker]:
     """Log in to AgentOps, and yield a tracker that sends rollouts but no metrics.
 
-    The spans are made from the records of rollouts here, because the spans of a second tracer in the runners would also
-    go to the store.
+    The spans are made here, from the records of rollouts: the spans of a second tracer in the runners would also go to
+    the store.
     """
     settings = AgentOpsSettings()
     key = settings.api_key.get_secret_value() if settings.api_key else ""
@@ -59,7 +59,7 @@ def open_agentops(run: TrackedRun) -> Iterator[Tracker]:
         if spans and exporter.export(spans) is not SpanExportResult.SUCCESS:
             raise TrainingError(f"AgentOps did not accept {len(spans)} spans of step {step}")
 
-    yield Tracker(metrics=lambda _step, _values: None, table=table, losses=lambda _values: None)
+    yield Tracker(lambda _step, _values: None, table)
     exporter.shutdown()  # type: ignore[no-untyped-call]
 
 

@@ -82,9 +82,9 @@ def charts(
     names = {name for step in steps for name in step}
     # Without the criteria of the members of a panel, such as judge/first.facts.
     of_judge = sorted(name.removeprefix("judge/") for name in names if name.startswith("judge/") and "." not in name)
-    # verl measures several stages of a step.
-    stages = sorted(name for name in names if name.startswith("timing_s/") and name != "timing_s/step")
-    timing = {name: name.removeprefix("timing_s/") for name in stages}
+    # verl measures several parts of a step.
+    parts = sorted(name for name in names if name.startswith("timing_s/") and name != "timing_s/step")
+    timing = {name: name.removeprefix("timing_s/") for name in parts}
     drawn = [
         ("Reward", "reward (0–1.1)", _curves(steps, _REWARD) + _validated(validations, sets, "reward/mean")),
         ("Accurate answers", "share of the questions", _validated(validations, sets, "accurate")),
@@ -153,15 +153,14 @@ class Stage(NamedTuple):
 
 
 def stages(validations: Sequence[MetricsLine], *, sft_steps: int, run: str = "") -> list[Stage]:
-    """Return the stages that were validated: before supervised fine-tuning, before GRPO, and after the last steps.
+    """Return the stages that were validated: before supervised fine-tuning, before GRPO, and after the last step.
 
     The name of each stage starts with `run`, if given.
     """
     grpo = of_grpo(validations)
     untrained = [line for line in validations if line["step"] == UNTRAINED]
     ends = [*untrained, *grpo[:1], *grpo[1:][-1:]]
-    start = "supervised start" if sft_steps else "untrained"
-    words = {UNTRAINED: "untrained", 0: start}
+    words = {UNTRAINED: "untrained", 0: "supervised start" if sft_steps else "untrained"}
     names = [words.get(line["step"], f"after GRPO, step {line['step']}") for line in ends]
     return [Stage(f"{run} {name}".strip(), line) for name, line in zip(names, ends, strict=True)]
 
@@ -242,7 +241,7 @@ class Alarm:
 def alarms(steps: Sequence[MetricsLine], validations: Sequence[MetricsLine]) -> dict[str, Alarm]:
     """Return {symptom: alarm} for the symptoms of reward hacking; empty for fewer than ten steps.
 
-    The first five training steps are compared with the last five, and the first validation with the last. In a
+    The last five training steps are compared with the first five, and the last validation with the first. In a
     published run with a model as the judge, the score rose to 0.99 while tool calls per task fell from 0.91 to 0.13.
     """
     if len(steps) < 2 * _STEPS:

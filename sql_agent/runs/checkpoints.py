@@ -56,7 +56,7 @@ def last_saved_step(folder: Path) -> int | None:
 def last_checkpoint(run: Path) -> Path:
     """Return the Hugging Face folder of the model in the last checkpoint of `run`, after `verify_checkpoint`.
 
-    Raises DataError if there is no checkpoint, or only checkpoints of verl.
+    Raises DataError if the run has no checkpoint of the backend local.
     """
     if found := local_checkpoints(run):
         last = found[max(found)]
@@ -71,13 +71,13 @@ def last_checkpoint(run: Path) -> Path:
 
 
 def digests(checkpoint: Path) -> dict[str, str]:
-    """Return {path: SHA-256} of all files in `checkpoint`; a path is relative, such as model/config.json."""
+    """Return {path: SHA-256} of all files in `checkpoint`, with relative paths such as model/config.json."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file())
     return {path.relative_to(checkpoint).as_posix(): _sha256(path) for path in files}
 
 
 def verify_checkpoint(checkpoint: Path, *, model_only: bool = False) -> None:
-    """Raise DataError if a file of a local `checkpoint` is missing, or its SHA-256 differs from that in state.json.
+    """Raise DataError if a file of a local `checkpoint` is missing, or has another SHA-256 than in state.json.
 
     With `model_only`, only the files in model/ are checked.
     """

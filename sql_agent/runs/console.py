@@ -37,11 +37,6 @@ _CLOSING = "、。，．：；！？）》」』】〉”’,.:;!?)"
 _PIECE = re.compile(rf"\s+|[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_CLOSING}]*")
 
 
-def open_console() -> Console:
-    known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if known else _WIDTH)
-
-
 class Progressing(Protocol):
     """Sets the number of items that are done in a progress bar, and a note such as "120 tokens/s"."""
 
@@ -56,7 +51,8 @@ class Ui:
 
         By default lines are broken only on a terminal, because whole lines of a log file can be searched.
         """
-        self.console = console or open_console()
+        known = sys.stdout.isatty() or "COLUMNS" in os.environ
+        self.console = console or Console(highlight=False, width=None if known else _WIDTH)
         self._shown_at = time.monotonic()  # time of the last line from `sft`
         self._sft_since = 0.0  # time of the first step of `sft`
         self._wraps = self.console.is_terminal if wraps is None else wraps
@@ -97,6 +93,7 @@ class Ui:
             self.say(f"SFT {step}/{steps}: loss {loss:.3f} nats a token{_minutes_left(left)}")
 
     def step(self, step: int, steps: int, values: Mapping[str, float]) -> None:
+        left_s = (steps - step) * (values["timing/rollout_s"] + values["timing/update_s"])
         self.say(
             f"Step {step}/{steps}: reward {values.get('reward/mean', float('nan')):.3f} "
             f"(rule {values.get('reward/rule', 0):.3f}, judge {values.get('reward/judge', 0):.3f}), "
@@ -104,7 +101,7 @@ class Ui:
             f"rewards differ in {values.get('groups/informative', 0):.0%} of the groups, "
             f"gradient norm {values['update/grad_norm']:.2f}, "
             f"rollout {values['timing/rollout_s']:.1f} s{_tokens_per_second(values)}, "
-            f"update {values['timing/update_s']:.1f} s{_time_left(steps - step, values)}"
+            f"update {values['timing/update_s']:.1f} s{_minutes_left(left_s)}"
         )
 
     def validation(self, step: int, measured: Mapping[str, Mapping[str, float]]) -> None:
@@ -123,10 +120,6 @@ def _tokens_per_second(values: Mapping[str, float]) -> str:
     tokens = values.get("agent/completion_tokens", 0.0) * values["rollouts/kept"]
     seconds = values["timing/rollout_s"]
     return f" ({tokens / seconds:.0f} tokens/s)" if tokens and seconds else ""
-
-
-def _time_left(steps: int, values: Mapping[str, float]) -> str:
-    return _minutes_left(steps * (values["timing/rollout_s"] + values["timing/update_s"]))
 
 
 def _minutes_left(seconds: float) -> str:
@@ -162,9 +155,9 @@ def print_table(table: TextTable, console: Console) -> None:
 
 
 def wrap(text: str, width: int, *, fold: bool = True) -> list[str]:
-    """Return `text` as at least one line of at most `width` columns each; line breaks in `text` are kept.
+    """Break `text` into at least one line of at most `width` columns each; line breaks in `text` are kept.
 
-    A word that is longer than a line is cut if `fold` is true, otherwise kept whole, so that a path can be copied.
+    A word that is longer than a line is cut if `fold` is true; otherwise it stays whole, so that a path can be copied.
     Control characters become spaces. A Chinese character takes two columns.
     """
     paragraphs = text.splitlines() or [""]

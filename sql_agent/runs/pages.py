@@ -34,7 +34,7 @@ _COLUMNS = (
 def render_report(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]]) -> str:
     """Return the HTML of a report that works offline, with its content security policy in a meta tag.
 
-    `page` is the result of `_page_data` in report.py, `blocks` has the result of `RolloutPack.blocks` for each run.
+    `page` is the data that the page shows at first, `blocks` are the results of `RolloutPack.blocks` for each run.
     """
     nonce = secrets.token_urlsafe(16)
     return _report(
@@ -172,7 +172,7 @@ def compressed(text: str) -> bytes:
 
 
 def _failure(record: JsonObject) -> str:
-    """Return why an answer may be wrong, as its queries show, such as "queried nothing"."""
+    """Return why the answer of `record` may be wrong, judging by the queries, such as "queried nothing"."""
     answers = [call["answer"] for call in record.get("calls", ())]
     found = [answer for answer in answers if answer["status"] == "ok"]
     if record["outcome"] != Outcome.ANSWERED:

@@ -117,7 +117,7 @@ def _page_data(runs: Sequence[RunReader]) -> JsonObject:
 
 
 def _refreshed(run: RunReader) -> str | None:
-    """Read the new lines of `run`; return None, or an error message with its hint if a file is unreadable."""
+    """Read the new lines of `run`; return None, or a message with the error and its hint if a file is unreadable."""
     try:
         run.refresh()
     except DataError as error:
@@ -146,7 +146,7 @@ class RunReader:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the new lines, or all lines again after a resumed run has cut its files.
+        """Read the new lines, or all lines again if the files were cut because the run was resumed.
 
         Raises DataError for a damaged line, after reading the lines before it.
         """
@@ -236,7 +236,7 @@ def _duration(seconds: float) -> str:
 
 
 class RunSummary(NamedTuple):
-    """A run in the list of runs; `texts` are its cells in `_COLUMNS`, `alarms` are those of `alarms()` as text."""
+    """A row of the list of runs: `texts` are the cells of `_COLUMNS`, `alarms` the alarms of the run as text."""
 
     folder: Path
     texts: list[str]

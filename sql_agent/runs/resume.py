@@ -22,10 +22,10 @@ _MAY_CHANGE = ("runner", "local.cache_dir", "runs_dir", "judge.cache_dir", "trai
 
 
 def settings_to_resume(sources: Sequence[Source]) -> Settings:
-    """Return the saved settings of the run `run_name`, overridden by the command line, the last of `sources`.
+    """Return the saved settings of the run `run_name`, overridden by the last of `sources`, the command line.
 
-    Raises ResumeError if the run or its checkpoint is missing, if the run is finished, or if the command line changes a
-    setting that must not change.
+    Raises ResumeError if the run has no folder or no checkpoint, if the run is finished, or if the command line changes
+    a setting that must not change.
     """
     given = merge(sources)
     folder = given.runs_dir / given.run_name
@@ -73,7 +73,8 @@ def question_digest(questions: Iterable[Question]) -> str:
 def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
     """Raise ResumeError if a digest in `inputs`, {name: SHA-256}, differs from the digest recorded in run.json.
 
-    An input without a recorded digest is accepted: an older version recorded none, and a database server has none.
+    An input without a recorded digest is accepted: older versions of this program recorded no digests, and a database
+    server has none.
     """
     before: dict[str, str] = {}
     for session in read_sessions(folder):
@@ -90,7 +91,7 @@ def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
 
 
 def cut_to_checkpoint(folder: Path, steps: int) -> str:
-    """Remove the lines of later steps than the last checkpoint from a run's JSONL files: these steps are repeated.
+    """Remove the lines of all steps after the last checkpoint from a run's JSONL files: these steps are repeated.
 
     Return a message for the user: the last saved step of `steps`, and which lines were removed or are missing. Raises
     DataError if a file of the checkpoint is damaged.

@@ -117,7 +117,7 @@ def _why_not_full(reward: RewardParts) -> str:
 
 
 def show_span(span: Any, ui: Ui) -> None:
-    """Print a span of agent-lightning with its attributes; long attributes are cut."""
+    """Print a span of agent-lightning with its attributes; long values are cut."""
     seconds = (span.end_time or 0.0) - (span.start_time or 0.0)
     ui.say(f"span {span.sequence_id}: {span.name}, {seconds:.2f} s")
     for name, value in (span.attributes or {}).items():
@@ -127,10 +127,7 @@ def show_span(span: Any, ui: Ui) -> None:
 
 
 def show_field(console: Console, label: str, text: str, marked: Sequence[str] = (), *, hanging: int = 0) -> None:
-    """Print `text` to the right of `label`, with the texts `marked` in colour.
-
-    Lines after the first are indented by `hanging` more columns.
-    """
+    """Print `text` to the right of `label`, with the texts `marked` in colour; `hanging` indents all later lines more."""
     for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL - hanging))):
         body = Text(line)
         body.highlight_words(marked, "bold green", case_sensitive=False)

@@ -57,7 +57,7 @@ def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any
 
 
 def agent_of_run(run: Path) -> AgentSettings:
-    """Return the agent's settings of `run`, for a caller that asks no model and opens no database."""
+    """Return the agent's settings of `run`, for a caller that runs no model and opens no database."""
     return merge([replace(run_source(run), trusted=True)]).agent
 
 
@@ -92,11 +92,11 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def run_lines(path: Path) -> Iterator[JsonObject]:
-    """Yield the objects in the lines of the JSONL file `path`, which may be missing or end with an incomplete line.
+    """Yield the objects in the complete lines of the JSONL file `path`, which may be missing.
 
     Raises DataError for a damaged line.
     """
-    yield from GrowingLines(path).new()
+    return GrowingLines(path).new()
 
 
 class GrowingLines:
@@ -174,8 +174,8 @@ def largest_gain(run: Path) -> LargestGain:
 class RunSession(Record):
     """A session of a run, from start to end; each resume adds a session.
 
-    Times are in UTC, ISO 8601. `end` is None if the session has not ended or its process was killed. `detail` is the
-    error of a failed session. `commit` is None without a checkout. `inputs` is {name: SHA-256} with names such as "the
+    Times are in UTC, ISO 8601. `end` is None if the session goes on or its process was killed. `detail` is the error of
+    a failed session. `commit` is None without a Git checkout. `inputs` is {name: SHA-256} with names such as "the
     database" and "the training questions".
     """
 

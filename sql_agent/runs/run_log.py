@@ -37,8 +37,8 @@ _InHand = tuple[str, int, list[FinishedRollout]]
 class RunLog:
     """Appends lines to the files in a run's `folder`, and sends metrics and rollouts to `trackers`.
 
-    Each line is flushed to disk, so that a killed run loses no line. `notice` tells the user that an earlier folder was
-    renamed, or after which step the run is resumed; "" for neither.
+    Each line is flushed to disk, so that a killed run loses no line. `notice` is a message for the user: that an
+    earlier folder was renamed, or after which step the run is resumed; "" for neither.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,8 +84,8 @@ class RunLog:
         return log
 
     def _lock(self) -> None:
-        # The lock file is next to the folder, because the folder may be renamed. The lock is kept in an attribute,
-        # because a FileLock releases its lock when it is garbage-collected.
+        # The lock file is next to the folder, because the folder may be renamed. An attribute keeps the lock, because a
+        # FileLock releases its lock when it is garbage-collected.
         self._held = FileLock(self.folder.parent / f".{self.folder.name}.lock")
         try:
             self._held.acquire(timeout=0)
@@ -161,7 +161,7 @@ class RunLog:
         write_text(self.folder / IN_HAND, in_hand.decode())
 
     def take_in_hand(self, mode: str, step: int) -> list[FinishedRollout]:
-        """Return the rollouts of `keep_in_hand` if they are those of `step`, and delete the file.
+        """Delete the file of `keep_in_hand`, and return its rollouts if they are those of `step`, else none.
 
         Rollouts of another step were sampled from other weights than those of the checkpoint.
         """

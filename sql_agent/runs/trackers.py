@@ -52,12 +52,12 @@ class Tracker(NamedTuple):
 
     `metrics(step, values)` sends metrics such as `train/reward/mean`. `table(step, name, rollouts)` sends rollouts as
     the table `train/rollouts` or `val/rollouts`. `losses(values)` sends the loss of each step of supervised fine-tuning
-    as `sft/loss`, before any other metric.
+    as `sft/loss`, before any other metric; None: `metrics` sends the losses.
     """
 
     metrics: Callable[[int, Mapping[str, float]], None]
     table: Callable[[int, str, Sequence[RolloutLine]], None]
-    losses: Callable[[Sequence[float]], None]
+    losses: Callable[[Sequence[float]], None] | None = None
 
 
 def check_trackers(settings: Settings) -> None:
@@ -73,12 +73,21 @@ def check_trackers(settings: Settings) -> None:
 class Trackers:
     """Sends metrics and rollouts to the trackers in `settings`.
 
-    A tracker that fails is reported by `say`, and gets no more data.
+    `say` reports a tracker that fails, which gets no more data.
     """
 
     def __init__(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> None:
         names = [*settings.tracking.to, *(["agentops"] if AgentOpsSettings().api_key else [])]
-        run = _tracked_run(settings, folder)
+        sessions = read_sessions(folder)
+        started = sessions[0].started if sessions else ""
+        versions = {"commit": sessions[-1].commit, "versions": sessions[-1].versions} if sessions else {}
+        run = TrackedRun(
+            name=folder.resolve().name,
+            id=hashlib.sha256(f"{folder.resolve()} {started}".encode()).hexdigest()[:12],
+            project=settings.tracking.project,
+            config=public_dump(settings) | versions,
+            files=folder / "tracking",
+        )
         self._threads = [_TrackerThread(name, run, say) for name in names]
         self._say = say
 
@@ -86,8 +95,15 @@ class Trackers:
         self._send(lambda tracker: tracker.metrics(step, values))
 
     def losses(self, values: Sequence[float]) -> None:
+        def send(tracker: Tracker) -> None:
+            if tracker.losses:
+                tracker.losses(values)
+            else:
+                for step, loss in enumerate(values, 1):
+                    tracker.metrics(step, {_SFT_LOSS: loss})
+
         if values:
-            self._send(lambda tracker: tracker.losses(values))
+            self._send(send)
 
     def rollouts(self, step: int, mode: str, rollouts: Sequence[RolloutLine]) -> None:
         if some := rollouts[:_TABLE_ROWS]:
@@ -137,22 +153,9 @@ def _open(name: str, run: TrackedRun) -> AbstractContextManager[Tracker]:
     return {"wandb": _open_wandb, "swanlab": open_swanlab, "tensorboard": _open_tensorboard}[name](run)
 
 
-def _tracked_run(settings: Settings, folder: Path) -> TrackedRun:
-    sessions = read_sessions(folder)
-    started = sessions[0].started if sessions else ""
-    versions = {"commit": sessions[-1].commit, "versions": sessions[-1].versions} if sessions else {}
-    return TrackedRun(
-        name=folder.resolve().name,
-        id=hashlib.sha256(f"{folder.resolve()} {started}".encode()).hexdigest()[:12],
-        project=settings.tracking.project,
-        config=public_dump(settings) | versions,
-        files=folder / "tracking",
-    )
-
-
 @contextmanager
 def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
-    """Open a run at Weights & Biases, or with WANDB_MODE=offline, write files for `wandb sync`."""
+    """Open a run at Weights & Biases; with WANDB_MODE=offline, write files for `wandb sync` instead."""
     import wandb  # noqa: PLC0415
 
     offline = os.environ.get("WANDB_MODE") in {"offline", "dryrun"}
@@ -189,7 +192,7 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
 
 @contextmanager
 def open_swanlab(run: TrackedRun) -> Iterator[Tracker]:
-    """Open a run at SwanLab, or with SWANLAB_MODE=offline, write files for `swanlab sync`."""
+    """Open a run at SwanLab; with SWANLAB_MODE=offline, write files for `swanlab sync` instead."""
     import swanlab  # noqa: PLC0415
     from swanlab import echarts  # noqa: PLC0415
 
@@ -198,24 +201,13 @@ def open_swanlab(run: TrackedRun) -> Iterator[Tracker]:
     settings = swanlab.Settings.model_validate({"interactive": False, "probe": off, "terminal": {"proxy_type": "none"}})
     opened = swanlab.init(**run.known, log_dir=str(run.files / "swanlab"), settings=settings)
 
-    def metrics(step: int, values: Mapping[str, float]) -> None:
-        opened.log(dict(values), step=step)
-
     def table(step: int, name: str, rollouts: Sequence[RolloutLine]) -> None:
         drawn = echarts.Table()
         drawn.add(list(_COLUMNS), list(map(_row, rollouts)))
         opened.log({name: drawn}, step=step)
 
-    yield Tracker(metrics, table, _each_loss(metrics))
+    yield Tracker(lambda step, values: opened.log(dict(values), step=step), table)
     opened.finish()
-
-
-def _each_loss(metrics: Callable[[int, Mapping[str, float]], None]) -> Callable[[Sequence[float]], None]:
-    def losses(values: Sequence[float]) -> None:
-        for step, loss in enumerate(values, 1):
-            metrics(step, {_SFT_LOSS: loss})
-
-    return losses
 
 
 @contextmanager
@@ -236,7 +228,7 @@ def _open_tensorboard(run: TrackedRun) -> Iterator[Tracker]:
         lines = ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in rows]
         writer.add_text(name, "\n".join(lines), step)
 
-    yield Tracker(metrics, table, _each_loss(metrics))
+    yield Tracker(metrics, table)
     writer.close()
 
 
