@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from sql_agent.errors import JudgeError
 from sql_agent.reward import GroupJudge, JudgeCase, Verdict, reward_parts
 from sql_agent.rollouts.trajectory import FinishedRollout
-from sql_agent.schemas import Drop, DropCause, RewardParts, RolloutRecord, Usage
+from sql_agent.schemas import Drop, DropCause, Usage
 
 
 async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> list[FinishedRollout]:
@@ -27,20 +27,21 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
         JudgeCase(question=r.question, answer=r.answer, calls=r.calls, evidence_read=r.evidence_read) for r in records
     ]
     own = [Verdict(score=r.judge, criteria=r.criteria, reason=r.reason) for r in rewards]
+    changed: dict[str, FinishedRollout] = {}
     try:
         verdicts = await judge.rank(cases, own)
     except JudgeError as error:
         drop = Drop(cause=DropCause.JUDGE, detail=error.message)
-        usages = [error.usage or Usage(), *[Usage()] * (len(kept) - 1)]
-        dropped = {
-            rollout.rollout_id: replace(rollout, dropped=drop, record=_dropped(record, drop, usage))
-            for rollout, record, usage in zip(kept, records, usages, strict=True)
-        }
-        return [dropped.get(r.rollout_id, r) for r in rollouts]
-    changed = {
-        rollout.rollout_id: _with_reward(rollout, record, reward_parts(before.rule, verdict, judge.name), verdict.usage)
-        for rollout, record, before, verdict in zip(kept, records, rewards, verdicts, strict=True)
-    }
+        usage = error.usage or Usage()
+        for rollout, record in zip(kept, records, strict=True):
+            fields = {"reward": None, "dropped": drop, "judge_usage": record.judge_usage + usage}
+            changed[rollout.rollout_id] = replace(rollout, dropped=drop, record=record.model_copy(update=fields))
+            usage = Usage()  # the first record has the usage of the whole group
+    else:
+        for rollout, record, before, verdict in zip(kept, records, rewards, verdicts, strict=True):
+            parts = reward_parts(before.rule, verdict, judge.name)
+            ranked = record.model_copy(update={"reward": parts, "judge_usage": record.judge_usage + verdict.usage})
+            changed[rollout.rollout_id] = replace(rollout, record=ranked, reward=parts.total)
     return [changed.get(r.rollout_id, r) for r in rollouts]
 
 
@@ -55,8 +56,8 @@ class _Group:
 class GroupBarrier:
     """Collects the ended rollouts of each group, and ranks a group when every member has added a rollout.
 
-    A group starts with `size` members, which are requests for a rollout. A member adds its rollout, adds a new rollout
-    if the ranking failed, and leaves the group at the end.
+    A group starts with `size` members, which are requests for a rollout. A member adds its rollout, adds another
+    rollout if the ranking failed, and leaves the group at the end.
     """
 
     def __init__(self, judge: GroupJudge, size: int) -> None:
@@ -107,12 +108,3 @@ class GroupBarrier:
         for rollout, (_, ranked) in zip(rollouts, waiting, strict=True):
             if not ranked.done():
                 ranked.set_result(rollout)
-
-
-def _dropped(record: RolloutRecord, drop: Drop, usage: Usage) -> RolloutRecord:
-    return record.model_copy(update={"reward": None, "dropped": drop, "judge_usage": record.judge_usage + usage})
-
-
-def _with_reward(rollout: FinishedRollout, record: RolloutRecord, parts: RewardParts, usage: Usage) -> FinishedRollout:
-    changed = record.model_copy(update={"reward": parts, "judge_usage": record.judge_usage + usage})
-    return replace(rollout, record=changed, reward=parts.total)

@@ -14,10 +14,9 @@ from pydantic import BaseModel
 from sql_agent.rollouts.store import STORE_ERRORS
 
 BEAT_S = 0.75  # seconds between two renewals of the lease
-LEASE_ROW = (
-    "sql-agent-algorithm"  # the lease is the row of a worker, because stores record when a worker's row was updated
-)
-_SILENT_S = 10.0  # time without a renewal after which a store takes its algorithm for dead
+# The lease is stored as the row of a worker, because stores record when a worker's row was updated.
+LEASE_ROW = "sql-agent-algorithm"
+_SILENT_S = 10.0  # time without a renewal after which a store considers its algorithm dead
 _EXPIRY_BEATS = 3  # number of missed renewals after which another algorithm may take the lease
 _RELEASE_S = 2.0  # time limit of the request that releases the lease
 

@@ -47,7 +47,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     """Runs the agent on one question per rollout, with the settings of the run and of this host (`own`).
 
     `on_record` is called with the mode ("train" or "val") and the record of each rollout. A rollout returns one span
-    with its `RolloutRecord` and reward. A dropped rollout has no reward (not 0), and its record has the reason.
+    with its `RolloutRecord` and reward. A dropped rollout has no reward (not 0) but a reason in its record.
     """
 
     def __init__(self, own: Settings, on_record: Callable[[str, RolloutRecord], None] | None = None) -> None:
@@ -62,17 +62,22 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
 
     async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         """Run a training rollout; `task` is a Question as a dict, `resources` are those of `route_resources`."""
-        context = await self._context(resources)
-        return await self._rollout(task, context, resources, rollout, context.settings.agent.temperature)
+        return await self._rollout(task, resources, rollout, is_training=True)
 
     async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
-        context = await self._context(resources)
-        return await self._rollout(task, context, resources, rollout, context.settings.agent.val_temperature)
+        return await self._rollout(task, resources, rollout, is_training=False)
 
-    async def _rollout(
-        self, task: dict[str, Any], context: _RunContext, resources: Any, rollout: Any, temperature: float
-    ) -> list[Any]:
-        endpoint = _endpoint(resources, rollout, temperature)
+    async def _rollout(self, task: dict[str, Any], resources: Any, rollout: Any, *, is_training: bool) -> list[Any]:
+        context = await self._context(resources)
+        settings = context.settings
+        rollout_id, attempt_id = rollout.rollout_id, rollout.attempt.attempt_id
+        llm = cast(agl.ProxyLLM, resources[RESOURCE])
+        endpoint = ModelEndpoint(
+            base_url=llm.get_base_url(rollout_id, attempt_id),
+            model=llm.model,
+            api_key=llm.api_key or NO_API_KEY,
+            temperature=settings.agent.temperature if is_training else settings.agent.val_temperature,
+        )
         question = Question.model_validate(task)
         if self._http is None:
             # The client ignores http_proxy: the run's LLM proxy is in the same network.
@@ -81,17 +86,15 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             # Without memory all later rollouts would fail too. The supervisor replaces a process that ends.
             with ends_without_memory():
                 async with self._opened(context, question.database) as database:
-                    settings, judge = context.settings, context.judge
                     record = await run_rollout(
-                        question, context.task, endpoint, database, judge, settings, http_client=self._http
+                        question, context.task, endpoint, database, context.judge, settings, http_client=self._http
                     )
         except DatabaseFileError as error:  # the database cannot be opened; a failed query would be in the record
             record = unopened(question, error)
         finally:
-            calls = self._numbers.pop(rollout.rollout_id)
+            calls = self._numbers.pop(rollout_id)
         if self._on_record is not None:
             self._on_record(rollout.mode, record)
-        rollout_id, attempt_id = rollout.rollout_id, rollout.attempt.attempt_id
         return [record_span(record, rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=calls + 1)]
 
     @asynccontextmanager
@@ -105,9 +108,9 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             await self._in_thread(partial(opening.__exit__, None, None, None))
 
     async def _context(self, resources: Mapping[str, Any]) -> _RunContext:
-        """Return the task, databases and judge for the settings in `resources`; they are created once and reused.
+        """Return the task, databases and judge for the settings in `resources`; each run's objects are created once.
 
-        They are created in the runner process, because a SQLite connection must not be used after a fork.
+        The runner process creates the objects, because a SQLite connection must not be used after a fork.
         """
         text = text_of(resources)
         if text not in self._contexts:
@@ -123,16 +126,6 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
 
     async def _in_thread(self, function: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._opener, function)
-
-
-def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float) -> ModelEndpoint:
-    llm = cast(agl.ProxyLLM, resources[RESOURCE])
-    return ModelEndpoint(
-        base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id),
-        model=llm.model,
-        api_key=llm.api_key or NO_API_KEY,
-        temperature=temperature,
-    )
 
 
 class CallNumbers:

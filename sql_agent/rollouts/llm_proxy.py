@@ -37,10 +37,8 @@ from sql_agent.system.servers import bearer, uvicorn_server
 
 _HEALTH = "/health/liveliness"  # litellm's other health endpoints call the model
 _CALL = "raw_gen_ai_request"
-# Keys of a model server's reply that the agent does not get: they are most of the bytes, and only spans need them.
+# Keys that are removed from a model server's reply to the agent: most of the bytes, which only spans need.
 _FOR_SPANS = ("prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions", "response_forced")
-_KEPT = ("id", *_FOR_SPANS)
-_CHOICES = "choices"  # the key in which vLLM itself returns the response ids
 _PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
 _PATHS = ("/v1/chat/completions", "/chat/completions")
 _CONNECT_S = 10.0
@@ -48,7 +46,7 @@ _CONNECT_S = 10.0
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model behind the proxy: callers name it `name`, its server at `base_url` (ending in /v1) names it `model`.
+    """A model behind the proxy: `name` for callers, and `model` for its server at `base_url`, which ends in /v1.
 
     `has_token_ids` is whether the server can return token ids.
     """
@@ -143,9 +141,9 @@ def _model_entry(model: ServedModel, index: int) -> dict[str, Any]:
 class RolloutPath:
     """ASGI middleware that moves the ids of rollout and attempt from the path of a call into headers.
 
-    A call without a sequence id gets a new sequence id from the store. Chat completions are answered by the
-    `policy_calls` of the proxy instead of litellm, if the proxy has them. This replaces two middlewares of
-    agent-lightning, whose queues and asyncio tasks took a third of a call's time.
+    A call without a sequence id gets a new sequence id from the store. If the proxy has `policy_calls`, they answer
+    chat completions instead of litellm. This class replaces two middlewares of agent-lightning, whose queues and
+    asyncio tasks took a third of a call's time.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -182,16 +180,16 @@ class RolloutPath:
 
 @dataclass(frozen=True)
 class _Call:
-    """The ids of a model call; `number` counts the calls of a rollout from 1, and is the sequence id of the span."""
+    """The ids of a model call; `number`, from 1 in each rollout, is the sequence id of the span."""
 
     rollout_id: str
     attempt_id: str
     number: int
 
     def send(self, exporter: SpanExporter, attributes: dict[str, str], start: float, end: float) -> None:
-        """Queue the call's span, from `start` to `end` (Unix time), for the store; a failed call has no `attributes`.
+        """Queue the call's span, from `start` to `end` (Unix time), for the store.
 
-        A failed call needs a span too, because a gap in the sequence ids counts as a lost span.
+        A failed call has a span without `attributes`, because a gap in the sequence ids counts as a lost span.
         """
         span = make_span(
             _CALL,
@@ -223,14 +221,8 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
         attributes = _attributes(json.loads(kwargs["original_response"]), headers.get(ROLE_HEADER))
         self._send(headers, attributes, start_time.timestamp(), end_time.timestamp())
 
-    async def async_post_call_failure_hook(
-        self,
-        request_data: dict[str, Any],
-        original_exception: Exception,
-        user_api_key_dict: Any,
-        traceback_str: str | None = None,
-    ) -> None:
-        now = datetime.now().timestamp()
+    async def async_post_call_failure_hook(self, request_data: dict[str, Any], **_: Any) -> None:
+        now = time.time()
         self._send(request_data["proxy_server_request"]["headers"], {}, now, now)
 
     def _send(self, headers: Mapping[str, str], attributes: dict[str, str], start: float, end: float) -> None:
@@ -246,15 +238,11 @@ def _store() -> Any:
 
 def _attributes(reply: Mapping[str, Any], role: str | None) -> dict[str, str]:
     """Return the attributes of a call's span: the token ids in the model server's `reply`, and the agent's `role`."""
-    kept = [name for name in _KEPT if name in reply]
-    if "response_token_ids" not in reply and _CHOICES in reply:
-        kept.append(_CHOICES)
-    attributes = {PREFIX + name: _text(reply[name]) for name in kept}
+    # vLLM itself returns the response ids in "choices".
+    kept = ("id", *_FOR_SPANS) if "response_token_ids" in reply else ("id", *_FOR_SPANS, "choices")
+    values = {PREFIX + name: reply[name] for name in kept if name in reply}
+    attributes = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
     return attributes if role is None else attributes | {ROLE_ATTRIBUTE: role}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True)

@@ -42,15 +42,16 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     records = kept_records(rollouts)
     if not records:
         return {}
+    parts = [record.reward for record in records if record.reward]
 
     def mean(value: Callable[[RolloutRecord], float]) -> float:
-        return statistics.fmean(value(record) for record in records)
+        return statistics.fmean(map(value, records))
 
     result = {
-        "reward/mean": mean(lambda r: r.reward.total if r.reward else 0.0),
-        "reward/std": statistics.pstdev(r.reward.total for r in records if r.reward),
-        "reward/rule": mean(lambda r: r.reward.rule if r.reward else 0.0),
-        "reward/judge": mean(lambda r: r.reward.judge if r.reward else 0.0),
+        "reward/mean": statistics.fmean(reward.total for reward in parts),
+        "reward/std": statistics.pstdev(reward.total for reward in parts),
+        "reward/rule": statistics.fmean(reward.rule for reward in parts),
+        "reward/judge": statistics.fmean(reward.judge for reward in parts),
         "agent/turns": mean(lambda r: r.turns),
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
         "accurate": mean(is_accurate),
@@ -63,10 +64,8 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     if any(reply.thought_tokens for r in records for reply in r.replies):
         result["agent/thought_tokens"] = mean(lambda r: sum(reply.thought_tokens for reply in r.replies))
     result |= calls_by_role(records)
-    names = sorted({name for r in records if r.reward for name in r.reward.criteria} - {"correct"})
-    for name in names:
-        values = [r.reward.criteria[name] for r in records if r.reward and name in r.reward.criteria]
-        result[f"judge/{name}"] = statistics.fmean(values)
+    for name in sorted({name for reward in parts for name in reward.criteria} - {"correct"}):
+        result[f"judge/{name}"] = statistics.fmean(r.criteria[name] for r in parts if name in r.criteria)
     result |= {f"agent/{name}": value for name, value in searching(records).items()}
     return result | by_kind(records)
 
@@ -77,13 +76,8 @@ def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     The mean estimates the entropy of the policy's next token at the sampling temperature, which is E[-ln p]. The dict
     is empty if the policy's server sends no log-probabilities.
     """
-    logprobs = [
-        logprob
-        for rollout in rollouts
-        if rollout.dropped is None
-        for turn in rollout.turns
-        for logprob in turn.logprobs or ()
-    ]
+    turns = [turn for rollout in rollouts if rollout.dropped is None for turn in rollout.turns]
+    logprobs = [logprob for turn in turns for logprob in turn.logprobs or ()]
     return {"policy/entropy": -statistics.fmean(logprobs)} if logprobs else {}
 
 
@@ -97,8 +91,8 @@ def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """Return how well the agent searched.
 
     `tool_calls` is the mean number of queries per rollout. `empty_results` is the share of successful queries that
-    returned no row. `recovered` is, among rollouts with an empty result, the share in which a later query returned
-    rows. A share of nothing is left out.
+    returned no row. `recovered` is the share of rollouts in which a later query returned rows, among the rollouts with
+    an empty result. A share is left out if there is nothing to count.
     """
     ran = [call for record in records for call in record.calls if call.answer.status == "ok"]
     recovered = [has_recovered(record) for record in records if any(map(found_nothing, record.calls))]
@@ -134,11 +128,11 @@ def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
 
 
 def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> dict[str, float]:
-    """Return shares of refusals: of answers that are one of the refusing sentences in `words`.
+    """Return shares of refusals, which are answers equal to a refusal sentence in `words`.
 
     `agent/refused` is the share among all answers, `refused_answerable` among answers to questions that the database
-    answers, `right_refusals` among answers whose reference is a refusal. A share of nothing is left out, and so are
-    languages for which `words` has no refusing sentence.
+    answers, `right_refusals` among answers whose reference is a refusal. Languages for which `words` has no refusal
+    sentence are left out, and so is a share if there is nothing to count.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
     refused: dict[bool, list[bool]] = {False: [], True: []}  # the key is whether the reference is a refusal

@@ -27,8 +27,8 @@ from sql_agent.system.servers import bind, new_token
 
 _PROXY_START_S = 120.0
 _SHOWN_CHARS = 100  # maximum number of characters of a question in the line about a rollout
-_BACKLOG = 2048  # maximum of connections that wait for a proxy, which may be replaced meanwhile
-_FIRST_POLLS = 4  # number of polls after which a live runner has been seen
+_BACKLOG = 2048  # maximum number of connections that wait for a proxy, which may be replaced meanwhile
+_FIRST_POLLS = 4  # number of polls after which a live runner must have been seen
 _LATE_S = 1.0  # time in which a store handles the last request of a dead process
 _SILENT_BEATS = 5  # number of missed heartbeats after which a runner counts as dead
 
@@ -38,8 +38,8 @@ class RunProcesses:
 
     The constructor forks, so call it before torch is imported and before an event loop runs. The supervisor keeps the
     sockets of the proxies open, so calls wait while a proxy is replaced. The proxies listen at the address `host` of
-    this machine and require the bearer `proxy_token`. With `show_rollouts`, each ended rollout is printed as a line. If
-    this process dies without `stop`, the supervisor calls `if_killed` with the cause, such as "was killed".
+    this machine and require the bearer `proxy_token`. `show_rollouts` prints a line for each ended rollout. If this
+    process dies without `stop`, the supervisor calls `if_killed` with the cause, such as "was killed".
     """
 
     def __init__(

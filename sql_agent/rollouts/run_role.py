@@ -122,8 +122,8 @@ def check_store(store: StoreAddress) -> None:
 def watched_store(address: str, who: str, say: Callable[[str], None]) -> Iterator[None]:
     """During the block, report with `say` that the store at `address` is down and `who` waits, or that it is back.
 
-    `say` is called on the running event loop. A thread polls the store, because a busy event loop would mistake its own
-    delay for an outage.
+    `say` is called on the running event loop. A thread polls the store, because an event loop that is busy would take
+    its own delay for an outage.
     """
     loop, closed = asyncio.get_running_loop(), threading.Event()
 

@@ -57,19 +57,13 @@ def record_span(record: RolloutRecord, *, rollout_id: str, attempt_id: str, sequ
     )
 
 
-def read_record(spans: Sequence[Any]) -> RolloutRecord | None:
-    """Return the last record in the `spans` of a rollout; None without a record."""
-    found = next((span for span in reversed(spans) if span.name == AGL_OBJECT), None)
-    return None if found is None else RolloutRecord.model_validate_json(found.attributes[_RECORD])
-
-
 class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
     """Turns spans into triplets as agent-lightning's adapter does, and adds what the model server sent.
 
-    `response["logprobs"]` has the natural log-probability of each response id, `response["versions"]` the first and the
-    last version (number of updates) of the weights that sampled the response, `response["forced"]` the start and the
-    end of the response ids that the server inserted without sampling. `metadata["role"]` is the role of the agent, in a
-    workflow with several roles.
+    `response["logprobs"]` are the natural log-probabilities of the response ids. `response["versions"]` are the first
+    and the last version (number of updates) of the weights that sampled the response. `response["forced"]` is the range
+    (start, end) of the response ids that the server inserted without sampling. `metadata["role"]` is the role of the
+    agent in a workflow with several roles.
     """
 
     def adapt(self, source: Sequence[Any], /) -> list[agl.Triplet]:
@@ -118,16 +112,11 @@ async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline
     pause_s, longest_s = _SPAN_POLLS_S
     while True:
         spans = sorted(await store.query_spans(rollout_id, "latest"), key=lambda s: s.sequence_id)
-        missing = missing_spans([s.sequence_id for s in spans])
+        missing = spans[-1].sequence_id - len({s.sequence_id for s in spans}) if spans else 1
         if not missing or time.monotonic() > deadline:
             return spans, missing
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, longest_s)
-
-
-def missing_spans(sequence_ids: Sequence[int]) -> int:
-    """Return how many of the ids from 1 to the highest in `sequence_ids` are missing; 1 if it is empty."""
-    return max(sequence_ids) - len(set(sequence_ids)) if sequence_ids else 1
 
 
 def read_rollout(
@@ -139,39 +128,35 @@ def read_rollout(
     into triplets. `train_roles` is a regular expression for the names of the trained roles.
     """
     turns = turns_of(adapter.adapt(spans), train_roles)
-    record = read_record(spans)
-    reward = record.reward.total if record is not None and record.reward is not None else None
+    found = next((span.attributes[_RECORD] for span in reversed(spans) if span.name == AGL_OBJECT), None)
+    record = None if found is None else RolloutRecord.model_validate_json(found)
     return FinishedRollout(
         rollout_id=rollout.rollout_id,
         group=group,
         record=record,
-        reward=reward,
+        reward=record.reward.total if record and record.reward else None,
         turns=tuple(turns),
         sequences=tuple(merge_turns(turn for turn in turns if turn.is_trained)),
-        dropped=_reason_to_drop(rollout.status, record, reward, len(turns), missing),
+        dropped=_reason_to_drop(rollout.status, record, len(turns), missing),
     )
 
 
-def _reason_to_drop(
-    status: str, record: RolloutRecord | None, reward: float | None, triplets: int, missing: int
-) -> Drop | None:
+def _reason_to_drop(status: str, record: RolloutRecord | None, triplets: int, missing: int) -> Drop | None:
     if record is not None and record.dropped:
         return record.dropped
     if status != "succeeded":
-        return Drop(cause=DropCause.ATTEMPT, detail=f"it ended as {status}")
-    if missing:
-        return Drop(cause=DropCause.SPANS, detail=f"{missing} are missing")
-    if record is None or reward is None:
-        return Drop(cause=DropCause.RECORD)
-    if not triplets or triplets != record.turns:
-        return _reason_for_triplets(record, triplets)
-    return None
-
-
-def _reason_for_triplets(record: RolloutRecord, triplets: int) -> Drop:
-    if record.outcome is Outcome.CONTEXT_OVERFLOW and not record.turns:
-        return Drop(cause=DropCause.PROMPT, detail=f"question {record.question.id}; {_MORE_CONTEXT}")
-    return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")
+        cause, detail = DropCause.ATTEMPT, f"it ended as {status}"
+    elif missing:
+        cause, detail = DropCause.SPANS, f"{missing} are missing"
+    elif record is None or record.reward is None:
+        cause, detail = DropCause.RECORD, ""
+    elif record.outcome is Outcome.CONTEXT_OVERFLOW and not record.turns:
+        cause, detail = DropCause.PROMPT, f"question {record.question.id}; {_MORE_CONTEXT}"
+    elif triplets and triplets == record.turns:
+        return None
+    else:
+        cause, detail = DropCause.TRIPLETS, f"{record.turns} turns, {triplets} triplets"
+    return Drop(cause=cause, detail=detail)
 
 
 def make_span(

@@ -158,21 +158,12 @@ def named_store_errors() -> Iterator[None]:
     except SqlAgentError:
         raise
     except (aiohttp.ClientError, OSError, RuntimeError, ValueError) as error:
-        raise _store_lost(error) from error
-
-
-def _store_lost(error: Exception) -> StoreLostError:
-    if is_refusal(error):
-        return StoreLostError(
-            f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}",
-            hint="read the output of the store, and start a new store: this store may contain data that it cannot send",
-        )
-    if isinstance(error, ValueError):  # raised by json or pydantic
-        return StoreLostError(
-            f"the store sent an unreadable answer: {type(error).__name__}: {error}",
-            hint="use one version of this program and of agent-lightning on all hosts",
-        )
-    return StoreLostError(
-        f"the store does not answer any more: {type(error).__name__}: {error}",
-        hint="start the store again, then continue this run with --resume",
-    )
+        problem = f"the store does not answer any more: {type(error).__name__}: {error}"
+        hint = "start the store again, then continue this run with --resume"
+        if is_refusal(error):
+            problem = f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}"
+            hint = "read the output of the store, and start a new store: this one may contain data that it cannot send"
+        elif isinstance(error, ValueError):  # raised by json or pydantic
+            problem = f"the store sent an unreadable answer: {type(error).__name__}: {error}"
+            hint = "use one version of this program and of agent-lightning on all hosts"
+        raise StoreLostError(problem, hint=hint) from error

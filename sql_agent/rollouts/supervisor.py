@@ -167,7 +167,8 @@ def _replace_those_that_die(pipe: Connection, jobs: Mapping[str, Job], children:
                 launch(order, 0)
             elif isinstance(ready, int):
                 child = children.pop(ready)
-                how, early = _how_it_ended(child, killed_for_memory), _early_deaths(child)
+                how = _how_it_ended(child, killed_for_memory)
+                early = child.early + 1 if time.monotonic() - child.started < _EARLY_S else 0
                 killed_for_memory = memory_kills()
                 replaced = how != "ended" and early < _MAX_EARLY
                 pipe.send(Ended(child.order.name, child.process.pid or 0, how, replaced))
@@ -194,10 +195,6 @@ def _how_it_ended(child: _Child, killed_for_memory: int) -> str:
     if code == errno.EMFILE:
         return "got no more file descriptors and ended"
     return f"died with exit code {code}" if code else "ended"
-
-
-def _early_deaths(child: _Child) -> int:
-    return child.early + 1 if time.monotonic() - child.started < _EARLY_S else 0
 
 
 def _end(processes: list[BaseProcess]) -> None:

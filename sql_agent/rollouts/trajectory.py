@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from sql_agent.schemas import Drop, RolloutRecord
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """A training sequence: the tokens of the first prompt, then sampled tokens, tool results and template tokens.
+    """A training sequence: the tokens of the first prompt, then those that the policy, tools and the template added.
 
     `response_mask[i]` is 1 if the policy sampled `response_ids[i]`, and 0 if a tool or the template added it.
     `logprobs[i]` is the natural log-probability of `response_ids[i]` under the sampling policy (0.0 where the mask is
@@ -92,7 +92,7 @@ def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
 
     A turn continues a sequence if its prompt starts with all tokens of the sequence; the further tokens of the prompt
     get mask 0. Otherwise the turn starts a new sequence, for example if the chat template rewrites earlier turns, or if
-    the role has its own conversation. A further sequence makes training slower, but not wrong.
+    its role has a conversation of its own. A further sequence makes training slower, but not wrong.
     """
     merged: list[TokenSequence] = []
     for turn in turns:
@@ -127,11 +127,12 @@ def _continued(last: TokenSequence, turn: Turn) -> TokenSequence | None:
         last.response_ids + added + turn.response_ids,
         last.response_mask + (0,) * len(added) + turn.mask,
         logprobs,
-        _span(last.versions, turn.versions),
+        joined_versions(last.versions, turn.versions),
     )
 
 
-def _span(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tuple[int, int] | None:
+def joined_versions(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return the lowest and the highest version of two ranges (first, last); None if a range is unknown."""
     if first is None or second is None:
         return None
     return min(first[0], second[0]), max(first[1], second[1])
@@ -148,13 +149,8 @@ def turns_of(triplets: Iterable[Any], train_roles: str) -> list[Turn]:
             tuple(t.response["token_ids"]),
             tuple(t.response["logprobs"]) if "logprobs" in t.response else None,
             (t.response["versions"][0], t.response["versions"][1]) if "versions" in t.response else None,
-            is_trained=_is_trained(t.metadata, train_roles),
+            is_trained=(role := t.metadata.get("role")) is None or bool(re.fullmatch(train_roles, role)),
             forced=(t.response["forced"][0], t.response["forced"][1]) if "forced" in t.response else None,
         )
         for t in triplets
     ]
-
-
-def _is_trained(metadata: Mapping[str, Any], train_roles: str) -> bool:
-    role = metadata.get("role")
-    return role is None or re.fullmatch(train_roles, role) is not None

@@ -127,7 +127,7 @@ def show_span(span: Any, ui: Ui) -> None:
 
 
 def show_field(console: Console, label: str, text: str, marked: Sequence[str] = (), *, hanging: int = 0) -> None:
-    """Print `text` to the right of `label`, with the texts `marked` in colour; `hanging` indents all later lines more."""
+    """Print `text` to the right of `label`, with the texts `marked` in colour; `hanging` indents all but line 1."""
     for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL - hanging))):
         body = Text(line)
         body.highlight_words(marked, "bold green", case_sensitive=False)

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from sql_agent.errors import TrainingError
+from sql_agent.rollouts.trajectory import joined_versions
 from sql_agent.system.resources import is_memory_error
 from sql_agent.system.servers import bind, http_url, new_token, uvicorn_server
 from sql_agent.training.serving.chat import ChatEncoder, JsonObject, opening
@@ -130,11 +131,10 @@ async def _sample(
     closing = encoder.closing_ids(first.token_ids, prompt_ids)
     start = first.token_ids + closing
     rest = await engine.generate(prompt_ids + start, sampling, conversation=conversation)
-    logprobs = versions = None
+    logprobs = None
     if first.logprobs is not None and rest.logprobs is not None:
         logprobs = first.logprobs + (0.0,) * len(closing) + rest.logprobs
-    if first.versions is not None and rest.versions is not None:
-        versions = min(first.versions[0], rest.versions[0]), max(first.versions[1], rest.versions[1])
+    versions = joined_versions(first.versions, rest.versions)
     forced = (len(first.token_ids), len(start)) if closing else None
     return Generation(start + rest.token_ids, rest.finish_reason, logprobs, versions, forced)
 
