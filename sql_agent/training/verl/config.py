@@ -170,7 +170,7 @@ def _rollout(settings: Settings, memory: MemoryPlan) -> dict[str, Any]:
         "agent": {
             "default_agent_loop": "lightning",
             "agent_loop_config_path": str(Path(__file__).with_name("agent_loops.yaml")),
-            "agent_loop_manager_class": f"{_HERE}.extensions.LightningAgentLoopManager",
+            "agent_loop_manager_class": f"{_HERE}.agent_loop.LightningAgentLoopManager",
         },
     }
     if memory.cache is not None:
@@ -206,7 +206,7 @@ def _trainer(settings: Settings, run: Path, *, resume: bool) -> dict[str, Any]:
             "separate_async": {"parameter_sync_step": train.minibatches},
             "sampler": {
                 "sync_refill_failed_groups": verl.trainer_mode == "sync",
-                "custom_sampler": {"path": f"pkg://{_HERE}.extensions", "name": buffer},
+                "custom_sampler": {"path": f"pkg://{_HERE}.agent_loop", "name": buffer},
                 "sampler_kwargs": {
                     "informative_only": verl.dynamic_sampling > 0,
                     "questions_per_step": train.questions_per_step,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,8 @@ from tests.support.processes import finish, lines, start, stop, wait_for
 from tests.support.small_database import make_database
 
 SCRIPT = Path(__file__).parents[2] / "support" / "train_with_fake_verl.py"
+ROOT = Path(__file__).parents[3]
+LOOPS = ROOT / "sql_agent/training/verl/agent_loops.yaml"
 QUESTION = Question(
     id="q",
     question="In which form does Drug 1 come?",
@@ -236,6 +241,20 @@ def options(*overrides: str) -> dict[str, Any]:
 def test_contradictions_are_refused_before_anything_starts(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         options(*overrides)
+
+
+def test_every_class_that_verl_loads_by_its_name_exists() -> None:
+    names = re.findall(r"_target_: (\S+)", LOOPS.read_text("utf-8"))
+    for of_verl in (options(), options("verl.trainer_mode=separate_async", "verl.n_gpus=2")):
+        names.append(of_verl["actor_rollout_ref"]["rollout"]["agent"]["agent_loop_manager_class"])
+        sampler = of_verl["trainer"]["v1"]["sampler"]["custom_sampler"]
+        names.append(f"{sampler['path'].removeprefix('pkg://')}.{sampler['name']}")
+    for module, _, name in (each.rpartition(".") for each in names):
+        tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text("utf-8"))
+        assert name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}, f"{module} has no {name}"
+    library = options()["actor_rollout_ref"]["model"]["external_lib"]
+    for module in (library, verl_environment()["VERL_USE_EXTERNAL_MODULES"]):
+        assert importlib.util.find_spec(module)
 
 
 def test_training_and_validation_sample_as_the_agent_settings_say() -> None:
