@@ -1,4 +1,4 @@
-"""The rows of a described database as questions need them: names, items, linked rows, conditions on columns."""
+"""The rows of a described database: which names and items questions can use, linked rows, and conditions on columns."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LONGEST_ANSWER = 250  # maximum number of characters of a cell that is an answer
 # A word of a text: letters, or a short Chinese clause between punctuation marks.
 _WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
 _SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
-_MOST_OF_A_COLUMN = 40  # maximum number of conditions, plus one for every `_ROWS_EACH` rows
+_MOST_CONDITIONS = 40  # maximum for each column, plus one for every `_ROWS_EACH` rows
 _ROWS_EACH = 10
-_MOST_SEARCHED = 60  # maximum number of searched words or items, plus one for every `_ROWS_EACH` rows
+_MOST_SEARCHED = 60  # maximum number of searched words or items of a column, plus one for every `_ROWS_EACH` rows
 PROSE_CHARS = 20  # minimum length of prose; shorter texts are values such as addresses
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
 _LARGE = 1000  # minimum number of rows of a large table
@@ -42,7 +42,7 @@ COMMON = frozenset({"about", "after", "their", "there", "these", "which", "where
 class Row:
     """A row, its index `place` in the table, and its row key `number`.
 
-    `named` is whether a question can name it: the name fits into a sentence, and no other row has it.
+    `named` is whether a question can name the row: the name fits into a sentence, and no other row has the same name.
     """
 
     table: str
@@ -80,8 +80,9 @@ class Catalog:
         for place, (number, text, *values) in enumerate(zip(numbers, names, *cells, strict=True)):
             shown = str(text)
             named = text is not None and counts[shown.casefold()] == 1 and self.fits(shown)
-            key, by_column = str(place if number is None else number), dict(zip(table.columns, values, strict=True))
-            yield Row(name, place, number, (name, key), by_column, table.name or "", shown, named)
+            key = (name, str(place if number is None else number))
+            by_column = dict(zip(table.columns, values, strict=True))
+            yield Row(name, place, number, key, by_column, table.name or "", shown, named)
 
     @staticmethod
     @lru_cache(maxsize=200_000)
@@ -96,73 +97,72 @@ class Catalog:
     def column(self, table: str, name: str) -> Column:
         return self.description.tables[table].columns[name]
 
-    @cache  # noqa: B019
+    @cache
     def named(self, table: str) -> list[Row]:
         """Return the rows that a question can name."""
         return [row for row in self.rows[table] if row.named]
 
-    @cache  # noqa: B019  a catalog lives as long as the program makes questions
+    @cache
     def filled_rows(self, table: str, column: str) -> list[Row]:
         """Return the rows that a question can name and whose cell of `column` is not empty."""
         return [row for row in self.named(table) if str(row.values[column] or "").strip()]
 
-    @cache  # noqa: B019
+    @cache
     def empty_rows(self, table: str, column: str) -> list[Row]:
         """Return the rows that a question can name and whose cell of `column` is NULL."""
         return [row for row in self.named(table) if row.values[column] is None]
 
-    @cache  # noqa: B019
+    @cache
     def all_names(self, table: str) -> str:
-        """Return the names of all rows, a line each, in lower case."""
+        """Return the names of all rows, one a line, in lower case."""
         return "\n".join(row.name for row in self.rows[table]).casefold()
 
-    @cache  # noqa: B019
+    @cache
     def is_known(self, text: str) -> bool:
         """Return whether a cell of a described column contains a text."""
         part = fold(text)
-        return any(part in cells for cells in self.texts())
+        return any(part in cells for cells in self._texts)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names of all rows."""
         return frozenset(row.name for rows in self.rows.values() for row in rows)
 
-    @cache  # noqa: B019
+    @cache
     def needs_no_label(self, value: str) -> bool:
-        """Return whether people say a value, and exactly one described column has it as a whole cell."""
+        """Return whether people search for a value, and exactly one described column has a cell with this value."""
         cell = f"\0{fold(value)}\0"
-        return self.says(value) and sum(cell in f"\0{cells}\0" for cells in self.texts()) == 1
+        return self.is_searchable(value) and sum(cell in f"\0{cells}\0" for cells in self._texts) == 1
 
     def names_in(self, text: str) -> set[str]:
         folded = text.casefold()
         return {row.name for rows in self.rows.values() for row in rows if row.named and row.name.casefold() in folded}
 
-    def answer(self, row: Row, column: str) -> list[str]:
+    def fact(self, name: str, items: Iterable[str]) -> str:
+        """Return the fact that a row has several items: "name: item, item"."""
+        return f"{name}{self.words['colon']}{self.words['comma'].join(items)}"
+
+    def facts(self, row: Row, column: str) -> list[str]:
         """Return the facts of a cell, such as yes or no for a flag; [] if an answer cannot repeat the cell."""
-        cell = row.values[column]
-        kind = self.column(row.table, column)
-        if cell is None or not str(cell).strip():
+        cell, kind = row.values[column], self.column(row.table, column).kind
+        text = "" if cell is None else str(cell).strip()
+        if not text:
             return []
-        if kind.kind == "flag":
+        if kind == "flag":
             return [self.words["yes" if is_true(cell) else "no"]]
-        text = str(cell).strip()
-        if kind.kind in {"list", "text"}:
+        if kind in {"list", "text"}:
             return self.sentences(row, column) if len(text) <= LONGEST_ANSWER else []
         fits = len(text) <= LONGEST and not re.search(r"[;；:：\n\r]", text)
-        is_time = DATE.fullmatch(text) is not None
-        return [text] if fits or is_time else []
+        return [text] if fits or DATE.fullmatch(text) else []
 
     def sentences(self, row: Row, column: str) -> list[str]:
         """Return the distinct sentences of a text, or of the items of a list."""
-        pieces = [part for piece in self._parts(row, column) for part in _SENTENCE_END.split(piece)]
-        parts = (part.strip().rstrip(".").strip() for part in pieces)
-        return list(dict.fromkeys(filter(None, parts)))
+        pieces = [part for piece in self._pieces(row, column) for part in _SENTENCE_END.split(piece)]
+        return _distinct(piece.strip().rstrip(".").strip() for piece in pieces)
 
-    def _raw_items(self, row: Row, column: str) -> list[str]:
-        parts = (part.strip().rstrip("。") for part in self._parts(row, column))
-        return list(dict.fromkeys(filter(None, parts)))
+    def _items(self, row: Row, column: str) -> list[str]:
+        return _distinct(piece.strip().rstrip("。") for piece in self._pieces(row, column))
 
-    def _parts(self, row: Row, column: str) -> list[str]:
+    def _pieces(self, row: Row, column: str) -> list[str]:
         text, described = str(row.values[column] or ""), self.column(row.table, column)
         return text.split(described.separator) if described.kind == "list" else [text]
 
@@ -174,26 +174,29 @@ class Catalog:
         if described.vocabulary:
             return self._vocabulary_by_place(row.table, column).get(row.place, [])
         if described.kind == "list":
-            return self._raw_items(row, column)
-        return list(dict.fromkeys(_WORD.findall(str(row.values[column] or ""))))
+            return self._items(row, column)
+        return _distinct(_WORD.findall(str(row.values[column] or "")))
 
-    def says(self, word: str) -> bool:
+    def is_searchable(self, word: str) -> bool:
         """Return whether `word` has the form of an item or a word that people search for."""
         return _VALUE.fullmatch(word) is not None and word not in self.words["nothing"]
 
-    @cache  # noqa: B019
+    @cache
     def terms(self, table: str, column: str) -> Mapping[str, int]:
         """Return {word: number of rows} for words that people search for in a list or a column with a vocabulary.
 
-        A term is no clause and has no digit. It occurs in at least two cells (in a large table three), or one fewer if
-        several columns have it.
+        Without a vocabulary, clauses and words with digits are left out. A word must be in two rows or more. In a list
+        of a large table it must be in three; in any list, one row fewer is enough if several columns have the word.
         """
-        described, items = self.column(table, column), self._with_items(table, column)
-        said = (item for item in items if self.says(item) and not any(part in item for part in described.unsaid))
-        found = {item: len(items[item]) for item in said}
-        least = 2 if len(self.rows[table]) < _LARGE else 3
+        described = self.column(table, column)
+        found = {
+            item: len(places)
+            for item, places in self._places_of_items(table, column).items()
+            if self.is_searchable(item) and not any(part in item for part in described.unsaid)
+        }
         if described.vocabulary or described.words:
             return {word: count for word, count in found.items() if count > 1}
+        least = 2 if len(self.rows[table]) < _LARGE else 3
         return {
             item: count
             for item, count in found.items()
@@ -204,25 +207,27 @@ class Catalog:
 
     @cached_property
     def _clause(self) -> re.Pattern[str]:
-        """The pattern of a clause: words at its start, inside or at its end."""
+        """The pattern of a clause, by words at its start, inside or at its end."""
         starts, inside, ends = ("|".join(self.words[f"clause_{place}"]) for place in ("starts", "words", "ends"))
         return re.compile(f"^(?:{starts})|{inside}|(?:{ends})$")
 
-    @cache  # noqa: B019
+    @cache
     def _vocabulary_by_place(self, table: str, column: str) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
-        for word, places in self._with_items(table, column).items():
+        for word, places in self._places_of_items(table, column).items():
             for place in places:
                 found.setdefault(place, []).append(word)
         return found
 
     def part(self, row: Row, column: str, part: Part) -> list[str]:
-        """Return the items or sentences of a cell that belong to `part`; [] if all do, or if one is unclear."""
+        """Return the items or sentences of a cell that belong to `part`.
+
+        Return [] if all items belong to it, if one is unclear, or if an answer cannot repeat so many characters.
+        """
         is_list = self.column(row.table, column).kind == "list"
-        items = self._raw_items(row, column) if is_list else self.sentences(row, column)
+        items = self._items(row, column) if is_list else self.sentences(row, column)
         if part.splits:
-            pieces = (piece.strip() for item in items for piece in re.split(f"[{re.escape(part.splits)}]", item))
-            items = list(dict.fromkeys(filter(None, pieces)))
+            items = _distinct(p.strip() for item in items for p in re.split(f"[{re.escape(part.splits)}]", item))
         if part.label:
             return labelled(items, part.label)
         inside = [item for item in items if any(word in fold(item) for word in part.words)]
@@ -231,36 +236,37 @@ class Catalog:
         return inside if others and not unclear and sum(map(len, inside)) <= LONGEST_ANSWER else []
 
     def linked(self, link: Link) -> Iterator[tuple[Row, tuple[Row, ...]]]:
-        """Yield each row with the rows to which it refers: one, or with `contains` those that its text names."""
+        """Yield each row with the rows to which it refers: one row or, if `link.contains`, all that its text names."""
         (source, column), (target, key) = link.source, link.target
         by_key = {str(row.values[key]): row for row in self.rows[target]}
         for row in self.rows[source]:
             cell = str(row.values[column])
             if link.contains:
-                found = tuple(by_key[item] for item in self._raw_items(row, column) if item in by_key)
-                named = sum(name.casefold() in cell.casefold() for name in by_key) if found else 0
-                if found and named == len(found):  # no shorter name is inside
+                found = tuple(by_key[item] for item in self._items(row, column) if item in by_key)
+                # A statement with LIKE must find no other row, such as one whose shorter name is inside.
+                if found and sum(name.casefold() in cell.casefold() for name in by_key) == len(found):
                     yield row, found
             elif cell in by_key:
                 yield row, (by_key[cell],)
 
-    @cache  # noqa: B019
+    @cache
     def conditions(self, table: str) -> tuple[Condition, ...]:
-        """Return a sample of conditions on the rows of `table`, always the same."""
+        """Return a sample of conditions on the rows of `table`, always the same sample."""
         found: list[Condition] = []
+        most = _MOST_CONDITIONS + len(self.rows[table]) // _ROWS_EACH
         for name, column in self.table(table).columns.items():
             if name != self.table(table).name or column.kind == "name":
                 of_column = list(self._conditions_on(table, name, column))
-                most = _MOST_OF_A_COLUMN + len(self.rows[table]) // _ROWS_EACH
                 found += random.Random(name).sample(of_column, min(most, len(of_column)))
         return tuple(found)
 
-    @cache  # noqa: B019
+    @cache
     def conditions_by_word(self, table: str) -> dict[tuple[str, str], Condition]:
         """Return the conditions that search for an item or a word, by column and text."""
         return {(c.column, c.value): c for c in self.conditions(table) if c.phrase in {"list", "text", "name"}}
 
     def matching(self, table: str, *tests: Comparison) -> list[Row]:
+        """Return the rows that a SELECT with all `tests` finds."""
         places = [self._places(table, test) for test in tests]
         found = sorted(frozenset.intersection(*places)) if places else range(len(self.rows[table]))
         return [self.rows[table][place] for place in found]
@@ -268,9 +274,9 @@ class Catalog:
     def meeting(
         self, table: str, *conditions: Condition, without: Condition | None = None, most: int | None = None
     ) -> list[Row]:
-        """Return the rows that meet all conditions but not `without`; [] if there are more than `most`.
+        """Return the rows that meet all `conditions` but not `without`; [] if there are more than `most`.
 
-        If the tests match other rows too, because a longer item contains the searched one, return [].
+        Return [] also if the conditions' tests match other rows, in which a longer item contains the searched item.
         """
         exact = frozenset.intersection(*(self._exact(table, condition) for condition in conditions))
         tests = [test for condition in conditions for test in condition.tests]
@@ -283,47 +289,48 @@ class Catalog:
         return found if len(exact) == len(found) else []
 
     def having(self, table: str, condition: Condition) -> list[Row]:
-        """Return the rows that meet a condition, without those where a longer item contains the searched one."""
+        """Return the rows that meet a condition, without rows in which a longer item contains the searched item."""
         return [self.rows[table][place] for place in sorted(self._exact(table, condition))]
 
     def _exact(self, table: str, condition: Condition) -> frozenset[int]:
         if condition.phrase != "list":
             return frozenset.intersection(*(self._places(table, test) for test in condition.tests))
-        return self._with_items(table, condition.column).get(condition.value, frozenset())
+        return self._places_of_items(table, condition.column).get(condition.value, frozenset())
 
-    @cache  # noqa: B019
-    def _with_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
-        """Return {text of an item or word: the places of the rows that have it}."""
+    @cache
+    def _places_of_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
+        """Return the places of the rows that have an item or a word, by its text."""
         if vocabulary := self.column(table, column).vocabulary:
             sources = [column_of(name, table) for name in vocabulary]
             words = {word for source in sources for word in self._words_of_column(*source)}
             return {word: frozenset(self._containing(table, column, fold(word))) for word in sorted(words)}
         places: dict[str, list[int]] = {}
-        for place, row in enumerate(self.rows[table]):
+        for row in self.rows[table]:
             for item in self.words_of(row, column):
-                places.setdefault(item, []).append(place)
+                places.setdefault(item, []).append(row.place)
         return {item: frozenset(found) for item, found in places.items()}
 
     def _words_of_column(self, table: str, column: str) -> Iterable[str]:
-        is_name = column == self.table(table).name
-        return [row.name for row in self.named(table) if self.says(row.name)] if is_name else self.terms(table, column)
+        if column == self.table(table).name:
+            return [row.name for row in self.named(table) if self.is_searchable(row.name)]
+        return self.terms(table, column)
 
-    @cache  # noqa: B019
-    def texts(self) -> list[str]:
-        """Return the cells of each described column as one text in lower case, separated by NUL."""
+    @cached_property
+    def _texts(self) -> list[str]:
+        """The cells of each described column as one text in lower case, separated by NUL."""
         tables = self.description.tables.items()
         return [self._joined(table, name)[0] for table, described in tables for name in described.columns]
 
-    @cache  # noqa: B019
+    @cache
     def _joined(self, table: str, column: str) -> tuple[str, list[int], frozenset[int]]:
-        """Return the cells of a column as one text, the start of each cell, and the places of cells with a value."""
+        """Return the cells of a column as one text, the start of each cell in it, and the places of cells not NULL."""
         cells = self.database.tables[table].cells(column)
         texts = ["" if cell is None else fold(str(cell)) for cell in cells]
         begins = list(accumulate((len(text) + 1 for text in texts), initial=0))
         return "\0".join(texts), begins, frozenset(place for place, cell in enumerate(cells) if cell is not None)
 
     def _containing(self, table: str, column: str, part: str) -> Iterator[int]:
-        """Yield the places of the cells that contain a text; one search in all cells is faster than one in each."""
+        """Yield the places of the cells that contain a text. One search in all cells is faster than one in each."""
         text, begins, _ = self._joined(table, column)
         start = text.find(part)
         while start >= 0:
@@ -331,7 +338,7 @@ class Catalog:
             yield place
             start = text.find(part, begins[place + 1])
 
-    @lru_cache(maxsize=20_000)  # noqa: B019
+    @lru_cache(maxsize=20_000)
     def _places(self, table: str, test: Comparison) -> frozenset[int]:
         if test.operator in {"LIKE", "NOT LIKE"}:
             found = frozenset(self._containing(table, test.column, fold(str(test.value))))
@@ -340,27 +347,28 @@ class Catalog:
         return frozenset(place for place, cell in enumerate(tested) if test.holds(cell))
 
     def _conditions_on(self, table: str, name: str, column: Column) -> Iterable[Condition]:
+        kind = column.kind
         cells = [row.values[name] for row in self.rows[table] if row.values[name] is not None]
         found: Iterable[Condition] = ()
-        if column.vocabulary or (column.words and column.kind != "name"):
+        if column.vocabulary or (column.words and kind != "name"):
             found = self._with_item(table, name, "text")
-        elif column.kind == "category" or (column.kind == "text" and _are_short(cells)):
+        elif kind == "category" or (kind == "text" and _are_short(cells)):
             counts = Counter(cells)
-            if column.kind == "text" and len(counts) < _CODES * len(cells):
+            if kind == "text" and len(counts) < _CODES * len(cells):
                 cells = [cell for cell in cells if counts[cell] > 1]  # nobody searches for one cell's sentence
             found = (each for each in equal(name, cells) if not re.search(r"[;；，。]", each.value))
-        elif column.kind == "flag" and not is_verb(column.label):
+        elif kind == "flag" and not is_verb(column.label):
             found = true(name, cells)
-        elif column.kind == "list":
+        elif kind == "list":
             found = self._with_item(table, name, "list")
-        elif column.kind in {"text", "name"}:
-            own = [searching(name, word, column.kind) for word in column.words]
-            found = [*own, *self._with_word(table, name, column.kind)]
-        elif column.kind == "number" and cells:
+        elif kind in {"text", "name"}:
+            own = [searching(name, word, kind) for word in column.words]
+            found = [*own, *self._with_word(table, name, kind)]
+        elif kind == "number" and cells:
             counts = Counter(cells)
             same = equal(name, [cell for cell in cells if counts[cell] > 1])  # "aged 18", but no single price
             found = (*ranges(name, cells, column.unit, self.description.lang == "zh"), *same)
-        elif column.kind == "date" and cells:
+        elif kind == "date" and cells:
             found = periods(name, cells, self.description.lang, self.words["months"])
         return found
 
@@ -368,44 +376,50 @@ class Catalog:
         for item in self._some(table, self.terms(table, column)):
             yield searching(column, item, phrase)
 
-    @cache  # noqa: B019
+    @cache
     def _columns_of_items(self) -> Counter[str]:
-        """Return how many lists and columns of names have an item."""
+        """Return in how many lists and columns of names each item is."""
         found: Counter[str] = Counter()
         for name, table in self.description.tables.items():
             found.update({row.name for row in self.rows[name]})
             for column, described in table.columns.items():
                 if described.kind == "list" and not described.vocabulary:
-                    found.update(self._with_items(name, column).keys())
+                    found.update(self._places_of_items(name, column).keys())
         return found
 
     def _with_word(self, table: str, column: str, phrase: str) -> Iterator[Condition]:
         texts = [str(row.values[column]) for row in self.rows[table] if isinstance(row.values[column], str)]
-        if phrase == "name" and self.description.lang == "zh":  # between letters and digits stand parts of words
-            names = {name for name in texts if len(name) <= _LONGEST_WORD and self.says(name)}
+        # The Chinese words inside a name are unknown, so whole short names are searched.
+        if phrase == "name" and self.description.lang == "zh":
+            names = {name for name in texts if len(name) <= _LONGEST_WORD and self.is_searchable(name)}
             having = Counter({name: len(list(self._containing(table, column, fold(name)))) for name in names})
         else:
             having = Counter(word for text in texts for word in {w.casefold() for w in _WORD.findall(text)})
         for word in self._some(table, {word: count for word, count in having.items() if 2 <= count <= _MOST_WITH_WORD}):
             condition = searching(column, word, phrase)
-            # LIKE must not find an English word inside longer ones; a Chinese clause may be a part of another.
+            # LIKE must not find an English word inside longer words; a Chinese clause may be a part of another.
             if (
                 word not in COMMON
-                and self.says(word)
+                and self.is_searchable(word)
                 and (not word.isascii() or len(self.matching(table, *condition.tests)) == having[word])
             ):
                 yield condition
 
     def _some(self, table: str, having: Mapping[str, int]) -> list[str]:
-        """Return a sample of the items, always the same; a third are the most common, which rows share."""
+        """Return a sample of the items, always the same sample; a third are the most common items, which rows share."""
         most = _MOST_SEARCHED + len(self.rows[table]) // _ROWS_EACH
         common = sorted(having, key=lambda item: (-having[item], item))[: most // 3]
         rare = sorted(having.keys() - common)
         return [*common, *random.Random(len(having)).sample(rare, min(most - len(common), len(rare)))]
 
 
+def _distinct(texts: Iterable[str]) -> list[str]:
+    """Return the distinct texts that are not empty, in order."""
+    return list(dict.fromkeys(filter(None, texts)))
+
+
 def _are_short(cells: Sequence[Cell]) -> bool:
-    """Return whether people name the cells of a column as a whole: no prose, and no float such as a latitude."""
+    """Return whether people say the cells of a column as a whole: no prose, and no float such as a latitude."""
     return (
         not any(isinstance(cell, float) for cell in cells)
         and median([len(str(cell)) for cell in cells] or [0]) < PROSE_CHARS

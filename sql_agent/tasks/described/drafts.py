@@ -14,7 +14,7 @@ from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, filled, plural_of, with_article
 
-MOST_ROWS = 8  # maximum number of rows that an answer lists; nobody wants to read more
+MOST_ROWS = 8  # maximum number of rows that an answer lists
 MOST_COUNTED = 10  # maximum number of counted rows that are evidence
 _MANY_WORDINGS = 4
 _LABEL_SHARE = 0.5  # share of the questions about a column with `also` that say the column's label
@@ -27,20 +27,20 @@ _Phrases = Mapping[str, tuple[str, ...]]
 class Draft:
     """A question that is not yet worded and verified.
 
-    statements  the statements in order; the last one answers
-    expected    the rows that the last statement must return, in any order unless it has an order
+    statements  the statements in order; the last one reads the answer
+    expected    the rows that the last statement must return, in any order unless the statement has an ORDER BY
     facts       the facts of the reference; `enough` of them are a full answer
-    from_rows   whether `expected` and `facts` become what the statement returns
-    rows        the keys of the rows that the question is about, which all must be in one split
+    rows        the keys of the rows that the question is about; all of them must be in one split
     subject     the row that the question names as {name}
-    conditions  one or two conditions, whose values the question names as {value} and {value2}
+    conditions  one or two conditions; the question names their values as {value} and {value2}
+    from_rows   whether the result of the statement will replace `expected` and `facts`
     """
 
     task_type: str
     wording: Wording
     statements: tuple[Statement, ...]
-    expected: tuple[tuple[Cell, ...], ...]
-    facts: tuple[str, ...]
+    expected: tuple[tuple[Cell, ...], ...] = ()
+    facts: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     rows: frozenset[Key] = frozenset()
     enough: int | None = None
@@ -50,15 +50,12 @@ class Draft:
 
     @property
     def statement(self) -> Statement:
-        """The statement that answers."""
+        """The statement that reads the answer."""
         return self.statements[-1]
 
 
 class Drafting:
-    """The base class of question types: chooses rows and conditions, and makes parts of drafts.
-
-    All random choices are made by `chosen`.
-    """
+    """The base class of question types: makes drafts from rows and conditions that the random source `chosen` draws."""
 
     def __init__(self, catalog: Catalog, chosen: random.Random) -> None:
         self._catalog, self._chosen = catalog, chosen
@@ -77,10 +74,10 @@ class Drafting:
         evidence: bool = True,
         **more: Any,
     ) -> Draft:
-        """Return a draft whose last statement reads cells of the `found` rows; `also` are rows that it depends on.
+        """Return a draft whose last statement reads cells of the rows `found`; the question is about `also`, too.
 
-        `facts` are by default the names of the rows. The evidence is the cells that the statement reads, without names
-        beside them. `more` are other fields of the draft.
+        `facts` are by default the names of the rows. The evidence is the cells that the statement reads; a name beside
+        another cell is no evidence. `more` are other fields of the draft.
         """
         columns = [output.column for output in statements[-1].outputs]
         asked = [column for column in columns if len(columns) == 1 or column != found[0].name_column]
@@ -117,7 +114,7 @@ class Drafting:
         enough: int | None = None,
         any_test: bool = False,
     ) -> Iterator[Draft]:
-        """Yield a draft that asks for the names of the `found` rows, if the rows are few and all have one."""
+        """Yield a draft that asks for the names of the rows `found`, if the rows are few and all have a name."""
         name, most = self._tables[table].name, MOST_ROWS if enough is None else MOST_COUNTED
         if name is not None and 0 < len(found) <= most and all(row.named for row in found):
             statement = Statement(table, (Output(name),), where=tests, any_test=any_test)
@@ -127,8 +124,7 @@ class Drafting:
         """Return the facts of one row, or "name: facts" of each of several rows."""
         if len(rows) == 1:
             return tuple(answers[0])
-        colon, comma = self._words["colon"], self._words["comma"]
-        return tuple(f"{row.name}{colon}{comma.join(answer)}" for row, answer in zip(rows, answers, strict=True))
+        return tuple(self._catalog.fact(row.name, answer) for row, answer in zip(rows, answers, strict=True))
 
     def _number(
         self,
@@ -151,9 +147,9 @@ class Drafting:
         )
 
     def _cells(self, task_type: str, *kinds: str) -> Iterator[tuple[Row, str, Column]]:
-        """Yield random named rows, each with a random column of the kinds that the type asks about; rows repeat."""
+        """Yield random named rows, each with a random column of `kinds` that `task_type` asks about; rows repeat."""
         by_table = {table: rows for table in self._tables if (rows := self._catalog.named(table))}
-        columns = {t: [c for c in self._table_columns(t, *kinds) if self._asks(task_type, t, c)] for t in by_table}
+        columns = {t: [c for c in self._table_columns(t, *kinds) if self._is_wanted(task_type, t, c)] for t in by_table}
         tables = [table for table in by_table if columns[table]]
         # A table's probability is the square root of its size, so that small tables are asked about too.
         weights = [len(by_table[table]) ** 0.5 for table in tables]
@@ -170,7 +166,7 @@ class Drafting:
         columns = self._tables[table].columns
         return {n: c for n, c in columns.items() if c.kind in kinds or (not kinds and c.kind not in {"id", "name"})}
 
-    def _asks(self, task_type: str, table: str, column: str) -> bool:
+    def _is_wanted(self, task_type: str, table: str, column: str) -> bool:
         """Return whether people ask about a column in questions of a type."""
         return column in self._tables[table].asked.get(task_type, (column,))
 
@@ -180,11 +176,11 @@ class Drafting:
         return None if pairs is None else [second for first, second in pairs if first == column]
 
     def _conditions(self, task_type: str) -> list[tuple[str, Condition]]:
-        """Return the conditions that a type asks about in random order, at first the same number for each column."""
+        """Return the conditions for a question type in random order, in which columns take turns at first."""
         by_column: dict[tuple[str, str], list[Condition]] = {}
         for table in self._tables:
             for condition in self._catalog.conditions(table):
-                if self._asks(task_type, table, condition.column):
+                if self._is_wanted(task_type, table, condition.column):
                     by_column.setdefault((table, condition.column), []).append(condition)
         places = [
             ((number + self._chosen.random()) / len(conditions) ** 0.5, table, condition)
@@ -197,12 +193,16 @@ class Drafting:
         """Return a second condition, if possible one that a row meets together with the first, or None."""
         rows, by_word = self._catalog.having(table, first), self._catalog.conditions_by_word(table)
         beside = self._beside(task_type, table, first.column)
-        columns = [c for c in self._table_columns(table, "list", "text") if c != first.column]
         if rows and by_word:
             row = self._chosen.choice(rows)
+            columns = [c for c in self._table_columns(table, "list", "text") if c != first.column]
             for column in self._shuffled(columns if beside is None else beside):
-                words = [word for word in self._catalog.words_of(row, column) if (column, word) in by_word]
-                if words := [word for word in words if word not in first.value and first.value not in word]:
+                words = [
+                    word
+                    for word in self._catalog.words_of(row, column)
+                    if (column, word) in by_word and word not in first.value and first.value not in word
+                ]
+                if words:
                     return by_word[column, self._chosen.choice(words)]
         others = [each for each in self._catalog.conditions(table) if each.column != first.column]
         return self._chosen.choice(others) if others and beside is None else None
@@ -218,7 +218,7 @@ class Drafting:
         return filled(self._words["row"], table=described.label, name=name)
 
     def _spoken(self, column: Column) -> Column:
-        """Return the column with the label that a question says: in half of the questions, one of `also`."""
+        """Return the column with the label that a question says: in half of the questions one of `also`."""
         if not column.also or self._chosen.random() < _LABEL_SHARE:
             return column
         label, english = self._chosen.choice(column.also), self._catalog.description.lang == "en"
@@ -238,16 +238,15 @@ class Drafting:
         """Return the words of a superlative: "the highest price", or "the most beds" if the column is a count."""
         if not column.counts:
             return self._slots(column)
-        column = column.model_copy(update={"also": ()})
-        words = {"max": self._words["max_count"], "min": self._words["min_count"]}
-        return {**self._slots(column), **words, "label": column.labels}
+        words = {"max": self._words["max_count"], "min": self._words["min_count"], "label": column.labels}
+        return {**self._slots(column.model_copy(update={"also": ()})), **words}
 
     def _table_slots(self, table: str) -> dict[str, str]:
         return {"table": self._tables[table].label, "plural": self._tables[table].plural}
 
     def _phrases(self, table: str, condition: Condition, number: str = "") -> _Phrases:
-        """Return the phrases `with`, `do` and `dont` of a condition; `number` is "2" for a question's second one."""
-        column = self._tables[table].columns[condition.column]
+        """Return the phrases `with`, `do` and `dont` of a condition; `number` is "2" for a second condition."""
+        column = self._catalog.column(table, condition.column)
         slots = {**self._slots(column), "top": condition.top}
         if number:
             slots["value"] = f"{{value{number}}}"
@@ -268,11 +267,11 @@ class Drafting:
     def _condition_wording(
         self, templates: Sequence[str], table: str, first: Condition, second: Condition | None = None
     ) -> Wording:
-        slots = {**self._slots(self._tables[table].columns[first.column]), **self._table_slots(table)}
+        slots = {**self._slots(self._catalog.column(table, first.column)), **self._table_slots(table)}
         slots |= {"value": first.value, "top": first.top}
-        phrases = dict(self._phrases(table, first))
+        phrases = self._phrases(table, first)
         if second is not None:
-            phrases |= self._phrases(table, second, "2")
+            phrases = {**phrases, **self._phrases(table, second, "2")}
             slots["value2"] = second.value
         return Wording(tuple(templates), slots, phrases)
 
@@ -284,7 +283,7 @@ class Drafting:
         return Wording(tuple(templates), slots, {})
 
     def _either(self, own: Sequence[str], key: str) -> tuple[str, ...]:
-        """Return the column's own wordings, with plain sentences, which say its label, where its own are few."""
+        """Return a column's own wordings and, if they are few, the plain sentences `key`, which say the label."""
         return tuple(own) if len(own) >= _MANY_WORDINGS else (*self._words["sentences"][key], *own)
 
     def _shuffled(self, items: Iterable[_Item]) -> list[_Item]:

@@ -1,4 +1,4 @@
-"""Prepend a realistic statement that finds nothing to a question's statements, so that its hint leads to the answer."""
+"""Put a realistic statement that finds nothing before a question's statements, so that its hint leads to the answer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sql_agent.tasks.described.conditions import Condition
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 
-SHARE = 0.4  # share of the questions for which a failing statement is sought, not always with success
+SHARE = 0.4  # share of the questions for which a failing statement is sought; not each search succeeds
 _MOST_READ = 600  # maximum number of characters of two columns in one result
-_MOST_AROUND = 4  # maximum number of Chinese characters that are mistaken for a part of a name
+_MOST_BESIDE = 4  # maximum number of Chinese characters that are mistaken for a part of a name
 _END = re.compile(r"[\s，。？！、：；“”,.?!:;\"'’…-]")
 _ONE_CELL = frozenset({"lookup", "part", "yes_no"})  # types of questions that one cell answers
 
@@ -30,9 +30,10 @@ class Route:
 
 
 class FailedSearches:
-    """Finds first statements that fail as people's and models' first statements do.
+    """Makes first statements that find nothing, as those of people and models often do.
 
-    They search a word as if it were a name, in another column or table, or together with other words of the question.
+    Such a statement searches a word as if it were a name, searches another column or table, or searches a value
+    together with other words of the question.
     """
 
     def __init__(self, catalog: Catalog, query: Callable[[str], QueryAnswer], chosen: random.Random) -> None:
@@ -43,24 +44,25 @@ class FailedSearches:
         return Route(tuple(each.sql(self._catalog.database) for each in draft.statements), draft.expected)
 
     def around(self, draft: Draft, text: str) -> Route | None:
-        """Return a route whose first statement fails, or None; `text` is the question."""
+        """Return a route whose first statement finds nothing, or None; `text` is the question."""
         statement = draft.statement
         if len(draft.statements) > 1 or statement.joins or statement.any_test or self._chosen.random() >= SHARE:
             return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []
         searched = [each for each in draft.conditions if each.phrase in {"list", "text"}]
         if (row := draft.subject) is not None and draft.task_type in _ONE_CELL:
+            test = Comparison(row.name_column, "=", row.values[row.name_column])
             ways = [
                 *[lambda: self._empty_column(draft, row)] * 2,
                 lambda: self._other_table(row),
-                lambda: self._words_beside(draft, Comparison(row.name_column, "=", row.values[row.name_column]), text),
+                lambda: self._words_beside(draft, test, text),
             ]
         elif searched:
             condition = self._chosen.choice(searched)
             ways = [
                 lambda: self._as_a_name(draft, condition),
                 lambda: self._other_column(draft, condition),
-                lambda: self._words_beside(draft, Comparison(condition.column, "LIKE", condition.value), text),
+                lambda: self._words_beside(draft, condition.tests[0], text),
             ]
         self._chosen.shuffle(ways)
         found = filter(None, (way() for way in ways))
@@ -69,7 +71,8 @@ class FailedSearches:
     def after(self, draft: Draft, first: Statement, needed: str) -> Route | None:
         """Return the route from `first` to the statement that its hint suggests; None if `first` finds something.
 
-        If no suggested statement answers, the draft's own follows if the hint contains `needed`; else return None.
+        If no suggested statement answers, the draft's own statement follows, provided that the hint contains `needed`;
+        else return None.
         """
         direct, sql = self.direct(draft), first.sql(self._catalog.database)
         answer = self._query(sql)
@@ -77,16 +80,16 @@ class FailedSearches:
             return None
         read = f" FROM {self._catalog.database.written(draft.statement.table)} "  # another table may have the same text
         suggestions = suggested_statements(answer.hint) if len(direct.statements) == 1 else ()
-        for suggested in (each for each in suggestions if read in each and needed in each):
-            found = self._query(suggested)
-            if found.error is None and _contain(found.records, draft.expected):
+        for suggested in suggestions:
+            found = self._query(suggested) if read in suggested and needed in suggested else None
+            if found is not None and found.error is None and _contain(found.records, draft.expected):
                 return Route((sql, suggested), found.records)
         return Route((sql, *direct.statements), draft.expected) if needed in (answer.hint or "") else None
 
     def looking_again(self, route: Route) -> Route | None:
-        """Return the route with the statement that the hint of its last one suggests, such as one for filled cells.
+        """Return the route, continued by the statement that the hint of its last statement suggests, if any.
 
-        Returns None if that statement finds the asked cell in another row.
+        Return None if the suggested statement reads the same column, of another row.
         """
         answer = self._query(route.statements[-1])
         suggestions = suggested_statements(answer.hint) if finds_nothing(answer) else ()
@@ -96,17 +99,17 @@ class FailedSearches:
         return None if found.columns == answer.columns else Route((*route.statements, suggestions[0]), found.records)
 
     def two_columns(self, draft: Draft) -> Draft:
-        """Return the draft with a second column that people confuse with the asked one, if there is such a column."""
+        """Return the draft, if possible with a second column in its statement that people confuse with the first."""
         row, statement = draft.subject, draft.statement
         if row is None or draft.task_type not in _ONE_CELL or len(statement.outputs) != 1:
             return draft
         column = statement.outputs[0].column
         near = [name for name in self._catalog.column(row.table, column).near if row.values[name] is not None]
-        both = self._chosen.sample([column, self._chosen.choice(near)], 2) if near else [column]
-        if len(both) == 1 or sum(len(str(row.values[name])) for name in both) > _MOST_READ:
+        both = self._chosen.sample([column, self._chosen.choice(near)], 2) if near else []
+        cells = tuple(row.values[name] for name in both)
+        if not both or sum(len(str(cell)) for cell in cells) > _MOST_READ:
             return draft
-        reading = replace(statement, outputs=tuple(map(Output, both)))
-        return replace(draft, statements=(reading,), expected=(tuple(row.values[name] for name in both),))
+        return replace(draft, statements=(replace(statement, outputs=tuple(map(Output, both))),), expected=(cells,))
 
     def _empty_column(self, draft: Draft, row: Row) -> tuple[Statement, str] | None:
         column = draft.statement.outputs[0].column
@@ -120,11 +123,12 @@ class FailedSearches:
         others = [name for name, table in tables.items() if name != row.table and table.name is not None]
         if not others:
             return None
-        table = self._chosen.choice(others)
-        readable = [name for name, column in tables[table].columns.items() if column.kind in {"list", "text"}]
-        output = Output(self._chosen.choice(readable or list(tables[table].columns)))
-        where = (Comparison(tables[table].name or "", "=", row.name),)
-        return Statement(table, (output,), where=where), row.table
+        other = self._chosen.choice(others)
+        columns = tables[other].columns
+        readable = [name for name, column in columns.items() if column.kind in {"list", "text"}]
+        output = Output(self._chosen.choice(readable or list(columns)))
+        where = (Comparison(tables[other].name or "", "=", row.name),)
+        return Statement(other, (output,), where), row.table
 
     def _as_a_name(self, draft: Draft, condition: Condition) -> tuple[Statement, str] | None:
         name = self._catalog.table(draft.statement.table).name
@@ -140,12 +144,12 @@ class FailedSearches:
         return _with_test(draft, condition.tests[0], elsewhere), condition.column
 
     def _words_beside(self, draft: Draft, test: Comparison, text: str) -> tuple[Statement, str] | None:
-        """Return a statement that searches the value with words beside it in `text`, and the value; or None."""
+        """Return a statement that searches the value with the words beside it in `text`, and the value; or None."""
         value = str(test.value)
         before, found, after = text.partition(value)
         clause = _END.split(before)[-1] + value + _END.split(after)[0]
-        beside = (_near(before[::-1])[::-1] + value, value + _near(after), clause) if found else ()
-        longer = [each for each in map(str.strip, beside) if each != value]
+        texts = (_beside(before[::-1])[::-1] + value, value + _beside(after), clause) if found else ()
+        longer = [each for each in map(str.strip, texts) if each != value]
         if not longer:
             return None
         return _with_test(draft, test, replace(test, value=self._chosen.choice(longer))), value
@@ -156,7 +160,7 @@ def _with_test(draft: Draft, test: Comparison, other: Comparison) -> Statement:
 
 
 def finds_nothing(answer: QueryAnswer) -> bool:
-    """Return whether a statement ran, and its result has no cell or only cells that are empty or 0."""
+    """Return whether a statement ran without an error, and each cell of its result is NULL, empty or 0."""
     return answer.error is None and not any(cell for row in answer.records for cell in row)
 
 
@@ -171,8 +175,8 @@ def _contain(rows: Sequence[tuple[Cell, ...]], expected: Sequence[tuple[Cell, ..
     return not left
 
 
-def _near(text: str) -> str:
+def _beside(text: str) -> str:
     """Return the start of `text` up to a punctuation mark: an English word or some Chinese characters."""
     if text[:1] == " ":
         return " " + _END.split(text[1:], maxsplit=1)[0]
-    return _END.split(text, maxsplit=1)[0][:_MOST_AROUND]
+    return _END.split(text, maxsplit=1)[0][:_MOST_BESIDE]

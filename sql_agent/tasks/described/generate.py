@@ -1,4 +1,4 @@
-"""Make train, val and test questions about a described database: draft, split, word, verify, write."""
+"""Make train, val and test questions about a described database, and write their files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sql_agent.errors import DataError
 from sql_agent.questions.question_files import write_splits
 from sql_agent.questions.rewrite_checks import NamesIn
 from sql_agent.schemas import QueryLimits, Question, Style
-from sql_agent.tasks.described.asking import Asker
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.description import Description, plain
 from sql_agent.tasks.described.drafts import Draft, Key
 from sql_agent.tasks.described.link_questions import LinkQuestions
+from sql_agent.tasks.described.question_maker import QuestionMaker
 from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.splits import MAX_CLUSTER, SHARES, Splits
@@ -32,7 +32,7 @@ from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.task import Task
 
 _PER_TYPE = 120  # number of questions of each type, in all splits together
-# Factors for types of questions that people ask more or less often.
+# Factors of `_PER_TYPE` for types of questions that people ask more or less often.
 _WEIGHTS = {
     "lookup": 2.5,
     "yes_no": 2.0,
@@ -50,9 +50,9 @@ _WEIGHTS = {
     "average": 0.5,
     "unlinked": 0.7,
 }
-# Types with few drafts: the rows of each draft are put into one split before others.
+# Types with few drafts. The rows of each of their drafts are put into one split before those of other drafts.
 _SEARCHED = {"search", "related", "range", "any_of", "negation"}
-_DRAWN = 8  # number of drafts for each wanted question: the rows of many are in several splits
+_DRAWN = 8  # number of drafts for each wanted question, because the rows of many drafts are in several splits
 PATIENT = QueryLimits(deadline_s=30.0)  # no question may fail because the machine is busy
 
 Made = dict[str, list[Question]]
@@ -82,13 +82,15 @@ def make_question_files(
     by_split = _by_split(catalog, _drafts(catalog, chosen, per_type, random.Random(f"{seed} tables")), seed)
     with _indexed_copy(source, description) as copy, open_database(copy, task.schema, PATIENT) as database:
         words, namings = task.words[description.lang], task.schema.names
-        asker = Asker(catalog, database, words, namings, chosen, plain=style == "template")
-        counts = {split: max(1, round(share * per_type)) for split, share in SHARES.items()}
-        made = {split: list(_chosen(by_split[split], counts[split], asker, split)) for split in SHARES}
+        maker = QuestionMaker(catalog, database, words, namings, chosen, plain=style == "template")
+        made = {
+            split: list(_questions(by_split[split], max(1, round(share * per_type)), maker, split))
+            for split, share in SHARES.items()
+        }
     if not any(made.values()):
         raise DataError("no question can be made about the database", hint="describe which columns name its rows")
-    if asker.refused:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in asker.refused.most_common())
+    if maker.refused:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in maker.refused.most_common())
         say(f"Questions left out, because a check of their statement failed: {reasons}")
     if rewrite is not None:
         made = rewrite(made, catalog.names_in)
@@ -98,7 +100,7 @@ def make_question_files(
 
 @contextmanager
 def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
-    """Yield a copy of a SQLite file with an index on the names of rows, for speed; yield a server unchanged."""
+    """Yield a copy of a SQLite file with an index on the names of rows, for speed; yield a server's URL unchanged."""
     if not isinstance(source, Path):
         yield source
         return
@@ -115,17 +117,17 @@ def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
 
 
 def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: random.Random) -> list[Draft]:
-    """Return drafts of all types. Table questions, with their own random source `many_rows`, change no others."""
-    about_rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
-    linked, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
+    """Return drafts of all types. Table questions draw from `many_rows`, so that they do not change other questions."""
+    rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
+    links, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
     makers: list[Callable[[], Iterator[Draft]]] = [
-        *(about_rows.lookup, about_rows.part, about_rows.columns, about_rows.yes_no, about_rows.comparison),
-        *(about_rows.unanswerable, searches.search, searches.related, searches.search_column),
-        *(searches.range, searches.any_of, searches.two_conditions, searches.negation, searches.count),
-        *(searches.group, searches.superlative, linked.linked, linked.linked_rows, linked.two_hops, tables.listing),
-        *(tables.aggregate, tables.per_group, tables.groups, tables.best, tables.average, tables.sets, tables.unlinked),
+        *(rows.lookup, rows.part, rows.columns, rows.yes_no, rows.comparison, rows.unanswerable),
+        *(searches.search, searches.related, searches.search_column, searches.range, searches.any_of),
+        *(searches.two_conditions, searches.negation, searches.count, searches.group, searches.superlative),
+        *(links.linked, links.linked_rows, links.two_hops, tables.listing, tables.aggregate, tables.per_group),
+        *(tables.groups, tables.best, tables.average, tables.sets, tables.unlinked),
     ]
-    found: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], Draft] = {}
+    found: dict[tuple[object, ...], Draft] = {}
     for make in makers:
         name = make.__name__
         wanted = round(_DRAWN * per_type * _WEIGHTS.get(name, 1.0))
@@ -141,12 +143,12 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: r
 
 
 def _by_split(catalog: Catalog, drafts: Iterable[Draft], seed: int) -> dict[str, list[Draft]]:
-    """Return the drafts of each split. No two splits share a row; drafts without rows are assigned by statement."""
+    """Return the drafts of each split. No two splits share a row; the statement of a draft without rows decides."""
     drafts = list(drafts)
     keys: list[Key] = [row.key for rows in catalog.rows.values() for row in rows]
-    several = [draft.rows for draft in sorted(drafts, key=lambda draft: draft.task_type not in _SEARCHED)]
+    together = [draft.rows for draft in sorted(drafts, key=lambda draft: draft.task_type not in _SEARCHED)]
     rows_of_a_table = len(keys) / len(catalog.rows)
-    splits = Splits(keys, several, seed, max_cluster=max(3, min(MAX_CLUSTER, round(0.07 * rows_of_a_table))))
+    splits = Splits(keys, together, seed, max_cluster=max(3, min(MAX_CLUSTER, round(0.07 * rows_of_a_table))))
     found: dict[str, list[Draft]] = {split: [] for split in SHARES}
     for draft in drafts:
         split = splits.of(draft.rows or {("", str(draft.statement))})
@@ -155,23 +157,23 @@ def _by_split(catalog: Catalog, drafts: Iterable[Draft], seed: int) -> dict[str,
     return found
 
 
-def _chosen(drafts: Sequence[Draft], per_type: int, asker: Asker, split: str) -> Iterator[Question]:
-    """Yield up to `per_type` verified questions of each type, from each table and column in turn."""
+def _questions(drafts: Sequence[Draft], per_type: int, maker: QuestionMaker, split: str) -> Iterator[Question]:
+    """Yield up to `per_type` times the type's weight verified questions of each type."""
     counts: Counter[str] = Counter()
     for draft in _in_turn(drafts):
-        if counts[draft.task_type] < round(per_type * _WEIGHTS.get(draft.task_type, 1.0)):
-            number = f"{split}-{draft.task_type}-{counts[draft.task_type] + 1}"
-            question = asker.question(draft, number, held_out=split == "test")
+        name = draft.task_type
+        if counts[name] < round(per_type * _WEIGHTS.get(name, 1.0)):
+            question = maker.question(draft, f"{split}-{name}-{counts[name] + 1}", held_out=split == "test")
             if question is not None:
-                counts[draft.task_type] += 1
+                counts[name] += 1
                 yield question
 
 
 def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
     """Return the drafts in an order in which the first of each type have different tables, columns and answers."""
     seen: Counter[tuple[object, ...]] = Counter()
-    ranked = []
-    for place, draft in enumerate(drafts):
+    ranks = []
+    for draft in drafts:
         outputs = tuple(output.column for output in draft.statement.outputs)
         tested = tuple((test.column, test.operator) for test in draft.statement.where)
         about = (draft.task_type, draft.statement.table, outputs, tested)
@@ -179,8 +181,8 @@ def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
         again = same // 40 if draft.task_type in {"yes_no", "unanswerable"} else 5 * same
         seen[about] += 1
         seen[draft.task_type, draft.facts] += 1
-        ranked.append((max(seen[about], again), place, draft))
-    return [draft for _, _, draft in sorted(ranked, key=lambda item: item[:2])]
+        ranks.append(max(seen[about], again))
+    return [drafts[place] for place in sorted(range(len(drafts)), key=ranks.__getitem__)]
 
 
 def count_by_type(questions: Iterable[Question]) -> Mapping[str, int]:

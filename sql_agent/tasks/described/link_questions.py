@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.description import Link
 from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
-from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
+from sql_agent.tasks.described.statement import COUNT, Join, Output, Statement
 from sql_agent.tasks.described.words import is_noun, is_person
 
 
@@ -17,46 +17,37 @@ class LinkQuestions(Drafting):
     def linked(self) -> Iterator[Draft]:
         """Yield drafts that ask for a column of the row to which a named row refers."""
         for link, row, (target,) in self._pairs(contains=False):
-            name, other = self._tables[row.table].name, self._tables[target.table]
+            other = self._tables[target.table]
             choices = [column for column, of in other.columns.items() if of.kind != "id" or column == other.name]
             column = self._chosen.choice(choices) if choices else None
-            facts = self._catalog.answer(target, column) if column is not None else []
-            if not facts or column is None or name is None:
+            if column is None or not (facts := self._catalog.facts(target, column)):
                 continue
-            asked = other.columns[column]
-            slots = self._slots(asked, name=self._name(row), link=link.label)
-            own = link.ask.get(column, ())
-            if column == other.name:
-                wording = self._say(
-                    self._either(own, "link_person" if is_person(other.label) else "link_name"), **slots
-                )
-            elif asked.kind == "flag":
-                continue
-            else:
-                wording = self._say(self._either(own, "of_linked"), **{**slots, "label": asked.cell_label})
-            statement = Statement(
-                row.table,
-                (Output(column, target.table),),
-                where=(Comparison(name, "=", row.values[name]),),
-                joins=self._joins(link),
-            )
+            described = other.columns[column]
+            slots = self._slots(described, name=self._name(row), link=link.label)
+            plain = "link_person" if is_person(other.label) else "link_name"
+            if column != other.name:
+                if described.kind == "flag":
+                    continue
+                slots["label"], plain = described.cell_label, "of_linked"
+            wording = self._say(self._either(link.ask.get(column, ()), plain), **slots)
+            outputs = (Output(column, target.table),)
+            statement = Statement(row.table, outputs, where=(self._is(row),), joins=self._joins(link))
             yield self._reading("linked", wording, [statement], [target], facts, also=[row], subject=row)
 
     def two_hops(self) -> Iterator[Draft]:
-        """Yield drafts that first read a text of a named row, then a column of the rows that the text names."""
+        """Yield drafts that first read a text of a named row, then a column of the rows that this text names."""
         for link, row, targets in self._pairs(contains=True):
             other = self._tables[link.target[0]]
             choices = [name for name, column in other.columns.items() if name != other.name and column.kind != "flag"]
             column = self._chosen.choice(list(link.ask) or choices)
-            answers = [self._catalog.answer(target, column) for target in targets]
+            answers = [self._catalog.facts(target, column) for target in targets]
             if len(targets) > link.most or not all(answers) or not all(target.named for target in targets):
                 continue
-            label = other.columns[column].labels
-            slots = {**self._slots(other.columns[column], name=self._name(row), link=link.label), "label": label}
+            described, several = other.columns[column], len(targets) > 1
+            slots = self._slots(described, name=self._name(row), link=link.label) | {"label": described.labels}
             first = Statement(row.table, (Output(link.source[1]),), where=(self._is(row),))
-            names = (Output(targets[0].name_column),) if len(targets) > 1 else ()
-            second = Statement(link.target[0], (*names, Output(column)), where=tuple(map(self._is, targets)),
-                               any_test=len(targets) > 1)  # fmt: skip
+            outputs = (*([Output(targets[0].name_column)] if several else []), Output(column))
+            second = Statement(link.target[0], outputs, where=tuple(map(self._is, targets)), any_test=several)
             wording = self._say(self._either(link.ask.get(column, ()), "of_linked"), **slots)
             facts = self._by_name(targets, answers)
             yield self._reading("two_hops", wording, (first, second), targets, facts, also=[row], subject=row)
@@ -68,15 +59,14 @@ class LinkQuestions(Drafting):
 
     def linked_rows(self) -> Iterator[Draft]:
         """Yield drafts that ask which rows, or how many, refer to a named row, and to which row most rows refer."""
-        for link in (each for each in self._links() if is_noun(self._tables[each.source[0]].label)):
-            referring: dict[Row, list[Row]] = {}
-            for row, (target, *_) in self._catalog.linked(link) if not link.contains else ():
-                referring.setdefault(target, []).append(row)
-            name = self._tables[link.target[0]].name
-            if name is None or not referring:
+        for link in self._links():
+            table, name = link.source[0], self._tables[link.target[0]].name
+            if link.contains or name is None or not is_noun(self._tables[table].label):
                 continue
-            table, joins = link.source[0], self._joins(link)
-            slots = {**self._table_slots(table), "link": link.label}
+            referring: dict[Row, list[Row]] = {}
+            for row, (target,) in self._catalog.linked(link):
+                referring.setdefault(target, []).append(row)
+            joins, slots = self._joins(link), {**self._table_slots(table), "link": link.label}
             ranked = sorted(referring.items(), key=lambda item: -len(item[1]))
             output = Output(name, link.target[0])
             if len(ranked) > 2 and len(ranked[0][1]) > len(ranked[1][1]) and all(row.named for row in referring):
@@ -84,10 +74,10 @@ class LinkQuestions(Drafting):
                                       limit=1)  # fmt: skip
                 wording = self._sentence("most_linked", **slots)
                 yield self._reading("linked_rows", wording, [statement], [ranked[0][0]])
-            for target, rows in self._shuffled(list(referring.items())):
+            for target, rows in self._shuffled(referring.items()):
                 if not target.named:
                     continue
-                where = (Comparison(name, "=", target.values[name], link.target[0]),)
+                where = (self._is(target, target.table),)
                 own, slots["name"] = self._tables[table].name, self._name(target)
                 kind = "belonging" if slots["name"] != target.name else "linked"  # "order 17" says what it is
                 if own is not None and len(rows) <= MOST_ROWS and all(row.named for row in rows):

@@ -13,7 +13,7 @@ _LEAST = 2  # minimum number of characters of a shortened name
 
 
 class OtherNames:
-    """Chooses other names of rows. The name index that also serves hints finds exactly one row by each."""
+    """Chooses other names of rows. By each chosen name, the name index that also serves hints finds exactly one row."""
 
     def __init__(self, catalog: Catalog, namings: Mapping[str, Naming]) -> None:
         self._catalog, self._namings = catalog, namings
@@ -21,7 +21,7 @@ class OtherNames:
         self._index = NameIndex(self.pairs())
 
     def of(self, row: Row, chosen: random.Random) -> str | None:
-        """Return an everyday name of a row, such as a brand, else a short or misspelt name, else None."""
+        """Return an everyday name of a row, such as a brand, a short name or a misspelt name, or None."""
         if row.table not in self._namings:
             return None
         key = comparable(row.name)
@@ -31,8 +31,8 @@ class OtherNames:
             chosen.shuffle(ways)
         return next((name for way in ways for name in way if self._leads_to(name, row)), None)
 
-    def called(self, name: str) -> list[str]:
-        """Return the aliases of the rows with this name, in whatever table they are."""
+    def aliases_of(self, name: str) -> list[str]:
+        """Return the aliases of the rows with this name in any table."""
         return [alias for table in self._namings for alias in self._aliases.get((table, comparable(name)), ())]
 
     def knows(self, text: str) -> bool:
@@ -40,7 +40,7 @@ class OtherNames:
         return bool(self._index.rows(comparable(text)))
 
     def pairs(self) -> Iterator[tuple[str, Name]]:
-        """Yield all names and aliases of rows, each with the row's `Name`, as the index of the database has them."""
+        """Yield all names and aliases of rows, each with the row's `Name`, as the database's name index has them."""
         for table, naming in self._namings.items():
             rows = [row for row in self._catalog.rows[table] if row.name.strip()]
             by_key = {comparable(row.name): row for row in rows}
@@ -66,7 +66,7 @@ class OtherNames:
         return [name.text for name in first] == [row.name] and not found.exact
 
     def short(self, row: Row) -> Iterator[str]:
-        """Yield the name without a word at its end that people leave out, such as a dosage form."""
+        """Yield the row's name without a word at its end that people leave out, such as a dosage form."""
         for word in sorted(self._namings[row.table].beside, key=len, reverse=True):
             rest = row.name[: -len(word)].strip() if row.name.casefold().endswith(word) else ""
             if len(rest) >= _LEAST and (not row.name.isascii() or row.name[len(rest)] == " "):

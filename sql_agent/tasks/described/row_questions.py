@@ -1,12 +1,14 @@
-"""Questions about one named row or two: columns, parts of cells, yes or no, comparisons, unanswerable ones."""
+"""Questions about one or two named rows: columns, parts of cells, yes or no, comparisons, unanswerable questions."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import takewhile
+from typing import Any
 
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
@@ -17,15 +19,15 @@ from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
 
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
-# By phrase of a condition, the sentence that asks whether a row meets the condition.
+# The key of the sentence that asks whether a row meets a condition, by the condition's phrase.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
 _CLAIMS_SHARE = 0.35  # share of claims among the yes-no questions of a table with claims
 _MOST_SHOWN = 1500  # maximum number of characters of a whole row
 _TRIES = 5  # maximum number of rows in which a word for the answer no is sought
-_SHARED = 12  # number of rarest items of a row by which similar rows are found
-_MOST_OF_AN_END = 2  # maximum number of shared last characters of two names; each counts as an item
-_LEAST_ALIKE = 4  # minimum number of things that two compared rows share
-_MANY_TERMS = 50  # if there are fewer terms, questions also name other items
+_SHARED = 12  # number of items of a row, the rarest ones, by which similar rows are found
+_MOST_OF_AN_END = 2  # maximum number of shared last characters of two names that count, each like a shared item
+_LEAST_ALIKE = 4  # minimum number of shared items and characters of two compared rows
+_MANY_TERMS = 50  # if a list has fewer terms, questions also name its other items
 
 
 class RowQuestions(Drafting):
@@ -34,14 +36,14 @@ class RowQuestions(Drafting):
     def lookup(self) -> Iterator[Draft]:
         """Yield drafts that ask for one column of a named row."""
         for row, name, column in self._cells("lookup"):
-            if column.ask and (facts := self._catalog.answer(row, name)):
-                yield self._about_row("lookup", self._asked(column, self._name(row)), row, [name], facts)
+            if column.ask and (facts := self._catalog.facts(row, name)):
+                yield self._about_row("lookup", self._column_of(column, self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
-        """Yield drafts that ask for a part of a list's items or of a text's sentences.
+        """Yield drafts that ask for some of a list's items or of a text's sentences.
 
-        Every other part has several items as long as there are such parts, because models that mostly read parts of one
-        item answer with one of several.
+        Every other answer has several items, as long as there are such answers: models that were mostly trained on
+        answers with one item give only one of several.
         """
         single: list[Draft] = []
         follows_several = False
@@ -65,7 +67,7 @@ class RowQuestions(Drafting):
             wanted = others if beside is None else beside
             filled = [name for name in wanted if name != first and row.values[name] is not None]
             second = self._chosen.choice(filled) if filled else first
-            facts = [self._catalog.answer(row, name) for name in (first, second)]
+            facts = [self._catalog.facts(row, name) for name in (first, second)]
             if second != first and all(facts):
                 spoken = [self._spoken(each).cell_label for each in (column, others[second])]
                 labels = {"label": spoken[0], "label2": spoken[1]}
@@ -73,9 +75,9 @@ class RowQuestions(Drafting):
                 yield self._about_row("columns", wording, row, [first, second], [*facts[0], *facts[1]])
 
     def yes_no(self) -> Iterator[Draft]:
-        """Yield yes-no drafts about the value of a column in one row, or about a claim; half of the answers are yes.
+        """Yield yes-no drafts about a cell of a row, or about a claim; half of the answers are yes.
 
-        For the answer no, a word shares no two adjacent characters with the cell: the cell has no synonym of it either.
+        If the answer is no, the cell has no two adjacent characters of the word, so that it has no synonym either.
         """
         for row, name, column in self._cells("yes_no", "category", "list", "number", "date", "text"):
             claims = self._tables[row.table].claims
@@ -90,17 +92,18 @@ class RowQuestions(Drafting):
                 yield draft
 
     def _contained(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:
-        """Return a draft that asks whether a cell has an item or a word, perhaps by an everyday word for it."""
-        if not self._catalog.answer(row, name):
+        """Return a draft that asks whether a cell has an item or a word, or an everyday word for it."""
+        if not self._catalog.facts(row, name):
             return None
-        templates = self._either(column.confirm, "is_item") if column.kind == "list" else column.confirm
         words, cell = self._said_in(row, name, column), fold(str(row.values[name]))
         if not wanted:
             others = self._shuffled(self._similar(row, name))[:_TRIES]
             words = [word for other in others for word in self._said_in(other, name, column) if is_apart(word, cell)]
-        terms = self._catalog.terms(row.table, name) if column.kind == "list" else {}
-        is_text, few = column.kind == "text", len(terms) < _MANY_TERMS
-        words = [word for word in words if is_text or word in terms or (few and self._catalog.says(word))]
+        templates = column.confirm
+        if column.kind == "list":
+            templates, terms = self._either(templates, "is_item"), self._catalog.terms(row.table, name)
+            few = len(terms) < _MANY_TERMS
+            words = [word for word in words if word in terms or (few and self._catalog.is_searchable(word))]
         if not words or not templates:
             return None
         word = self._chosen.choice(words)
@@ -122,7 +125,7 @@ class RowQuestions(Drafting):
         conditions = [each for each in self._catalog.conditions(row.table) if each.column == name]
         for condition in self._shuffled(conditions):
             is_true = all(test.holds(row.values[name]) for test in condition.tests)
-            if is_true == wanted and condition.phrase in kind and self._catalog.answer(row, name):
+            if is_true == wanted and condition.phrase in kind and self._catalog.facts(row, name):
                 slots = self._slots(column, name=self._name(row), value=condition.value)
                 wording = self._sentence(kind[condition.phrase], **slots)
                 if column.confirm and condition.phrase == "category":
@@ -131,7 +134,7 @@ class RowQuestions(Drafting):
         return None
 
     def _claimed(self, row: Row, claim: Claim, *, wanted: bool) -> Draft | None:
-        """Return a draft with the answer `wanted` about a claim that the row's cells decide, or about its opposite."""
+        """Return a draft with the answer `wanted` about a claim or its opposite; None if the cells do not decide it."""
         texts = {column: fold(str(row.values[column] or "")) for column in claim.columns}
         item = self._chosen.choice(list(claim.about) or [""])
         decided = decide(claim, texts.values(), item)
@@ -139,7 +142,7 @@ class RowQuestions(Drafting):
             return None
         opposite = decided != wanted
         deciding = [c for c, text in texts.items() if any(word in text for word in (*claim.yes, *claim.no))]
-        # If the first column is empty, missing words mean nothing.
+        # If the first column is empty, the absence of words means nothing.
         if (opposite and not claim.ask_not) or not (deciding or texts[claim.columns[0]]):
             return None
         wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
@@ -150,35 +153,37 @@ class RowQuestions(Drafting):
         return [self._words["yes" if is_true else "no"]]
 
     def comparison(self) -> Iterator[Draft]:
-        """Yield drafts that compare two rows: which has the larger number or later date, or one column of both."""
+        """Yield drafts that ask which of two rows has the larger number or later date, or for a column of both."""
         for row, name, column in self._cells("comparison", "number", "date", "category", "list", "text"):
             alike = self._tables[row.table].alike
             similar = self._similar(row, name, _LEAST_ALIKE if alike else 1)
             if not similar:
                 continue
             other = similar[0] if alike else self._chosen.choice(similar)
-            cells = row.values[name], other.values[name]
+            both = row, other
             slots = self._slots(column, name=self._name(row), other=self._name(other))
-            named, both = row.name_column, (self._is(row), self._is(other))
-            if column.kind in {"number", "date"} and cells[0] != cells[1] and self._chosen.random() < 0.7:
-                best = max((row, other), key=lambda each: each.values[name])  # type: ignore[arg-type, return-value]
-                statement = Statement(
-                    row.table, (Output(named),), where=both, any_test=True, order_by=Output(name),
-                    descending=True, limit=1,
-                )  # fmt: skip
+            cells = Statement(
+                row.table, (Output(row.name_column), Output(name)), where=tuple(map(self._is, both)), any_test=True
+            )
+            differ = column.kind in {"number", "date"} and row.values[name] != other.values[name]
+            if differ and self._chosen.random() < 0.7:
+                best = max(both, key=lambda each: each.values[name])  # type: ignore[arg-type, return-value]
+                names, order = cells.outputs
+                statement = replace(cells, outputs=(names,), order_by=order, descending=True, limit=1)
                 wording = self._sentence("higher" if column.kind == "number" else "later", **slots)
-                yield self._reading("comparison", wording, [statement], [best], also=(row, other))
+                yield self._reading("comparison", wording, [statement], [best], also=both)
                 continue
-            answers = [self._catalog.answer(each, name) for each in (row, other)]
+            answers = [self._catalog.facts(each, name) for each in both]
             if all(answers):
-                statement = Statement(row.table, (Output(named), Output(name)), where=both, any_test=True)
                 plain = "both_lists" if column.kind == "list" else "both"
                 wording = self._say(self._either(column.ask_two, plain), **slots)
-                facts = self._by_name((row, other), answers)
-                yield self._reading("comparison", wording, [statement], (row, other), facts)
+                yield self._reading("comparison", wording, [cells], both, self._by_name(both, answers))
 
     def _similar(self, row: Row, column: str, least: int = 1) -> list[Row]:
-        """Return rows with `column` filled that share `least` things with `row`; all if no row has items."""
+        """Return named rows with `column` filled that share at least `least` items and characters with `row`.
+
+        Return all named rows with `column` filled if no list or text of the table can be searched.
+        """
         if not self._catalog.conditions_by_word(row.table):
             return [each for each in self._catalog.filled_rows(row.table, column) if each is not row]
         common = self._common(row)
@@ -186,9 +191,9 @@ class RowQuestions(Drafting):
         likely.sort(key=lambda each: (-common[each], each.place))
         return [each for each in likely if each.named and str(each.values[column] or "").strip()][:_TRIES]
 
-    @cache  # noqa: B019
+    @cache
     def _common(self, row: Row) -> Counter[Row]:
-        """Return how many of the rarest items and last name characters of `row` each other row shares."""
+        """Return the number of rare items and of last characters of the name that other rows share with `row`."""
         by_word, table = self._catalog.conditions_by_word(row.table), self._tables[row.table]
         lists = table.alike or self._table_columns(row.table, "list")
         conditions = [by_word.get((name, word)) for name in lists for word in self._catalog.words_of(row, name)]
@@ -208,7 +213,7 @@ class RowQuestions(Drafting):
             if draft is not None:
                 yield draft
 
-    def _asked(self, column: Column, name: str) -> Wording:
+    def _column_of(self, column: Column, name: str) -> Wording:
         return self._say(column.ask, **self._slots(column, name=name))
 
     def _empty(self, row: Row, name: str, column: Column) -> Draft | None:
@@ -216,7 +221,7 @@ class RowQuestions(Drafting):
         if not empty or not column.ask:
             return None
         found = self._chosen.choice(empty)
-        wording = self._asked(column, self._name(found))
+        wording = self._column_of(column, self._name(found))
         return self._about_row("unanswerable", wording, found, [name], [self._words["refusal"]], evidence=False)
 
     def _unknown_name(self, row: Row, name: str, column: Column) -> Draft | None:
@@ -224,12 +229,15 @@ class RowQuestions(Drafting):
         if invented is None or not column.ask:
             return None
         tests = [Comparison(row.name_column, "=", invented)]
-        if isinstance(invented, str):  # a person who stops after one statement misses rows that the next would find
+        if isinstance(invented, str):  # the name may be a part of a longer one, which a second statement looks for
             tests.append(Comparison(row.name_column, "LIKE", invented))
-        statements = tuple(Statement(row.table, (Output(name),), where=(test,)) for test in tests)
-        wording = self._asked(column, self._shown(row.table, str(invented)))
-        rows = frozenset({(row.table, f"? {invented}")})
-        return Draft("unanswerable", wording, statements, (), (self._words["refusal"],), rows=rows)
+        statements = [Statement(row.table, (Output(name),), where=(test,)) for test in tests]
+        wording = self._column_of(column, self._shown(row.table, str(invented)))
+        return self._refused(wording, *statements, rows=frozenset({(row.table, f"? {invented}")}))
+
+    def _refused(self, wording: Wording, *statements: Statement, **more: Any) -> Draft:
+        """Return an unanswerable draft; `more` are further fields of the draft."""
+        return Draft("unanswerable", wording, statements, facts=(self._words["refusal"],), **more)
 
     def _unknown_column(self, row: Row, _name: str, _column: Column) -> Draft | None:
         missing, table = self._words["missing"], self._tables[row.table]
@@ -244,11 +252,10 @@ class RowQuestions(Drafting):
         if sum(len(str(cell or "")) for cell in cells) > _MOST_SHOWN:
             return None
         statement = Statement(row.table, (Output(),), where=(self._is(row),))
-        return Draft("unanswerable", wording, (statement,), (cells,), (self._words["refusal"],),
-                     rows=frozenset({row.key}), subject=row)  # fmt: skip
+        return self._refused(wording, statement, expected=(cells,), rows=frozenset({row.key}), subject=row)
 
     def _unknown_table(self) -> Draft | None:
-        """Return a draft about things for which there is no table; its statement searches their word among names."""
+        """Return a draft about things that no table has; its statement searches the word for them among names."""
         things = self._catalog.description.unknown_tables or self._words["missing"]["tables"]
         named = [name for name, table in self._tables.items() if table.name and self._catalog.named(name)]
         thing = self._chosen.choice(list(things))
@@ -256,9 +263,8 @@ class RowQuestions(Drafting):
             return None
         table = self._chosen.choice(named)
         output = Output(self._tables[table].name or "")
-        where = (Comparison(output.column, "LIKE", thing),)
-        return Draft("unanswerable", self._say(things[thing]), (Statement(table, (output,), where=where),), (),
-                     (self._words["refusal"],), rows=frozenset({("", thing)}))  # fmt: skip
+        statement = Statement(table, (output,), where=(Comparison(output.column, "LIKE", thing),))
+        return self._refused(self._say(things[thing]), statement, rows=frozenset({("", thing)}))
 
     @cached_property
     def _known_words(self) -> set[str]:
@@ -290,7 +296,7 @@ class RowQuestions(Drafting):
 
 
 def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:
-    """Return whether cells, in lower case, say yes to a claim about `item`; None where they are unclear or empty."""
+    """Return whether `texts`, cells in lower case, say yes to a claim about `item`; None if they decide nothing."""
     joined = "\n".join(texts)
     if not joined.strip():
         return None

@@ -1,4 +1,4 @@
-"""Choose random subsets of a table's rows for questions, and find the paths to linked tables."""
+"""Choose random subsets of a table's rows for questions, and find the joins to linked tables."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from sql_agent.tasks.described.statement import Comparison, Function, Join, Outp
 from sql_agent.tasks.described.words import Wording, filled, is_noun, plural_of, with_article
 
 _TRIES = 4000  # maximum number of random choices for a type of question
-_SEARCHED = frozenset({"list", "text", "name"})  # conditions on a part of a cell, which searches are about
-_TWO_SHARE = 0.25  # share of two conditions, among the subsets by conditions on the table's own columns
+_SEARCHED = frozenset({"list", "text", "name"})  # phrases of conditions on a part of a cell, which are not used here
+_TWO_SHARE = 0.25  # share of the subsets by columns of the table itself that have two conditions
 _NAME_SHARE = 0.5  # share of the subsets by a linked row that name the linked row
 
 
 @dataclass(frozen=True)
 class Subset:
-    """All rows of a table, or those that meet a condition on themselves or on a linked row, and the words for it.
+    """All rows of a table, or the rows that meet a condition on themselves or on a linked row.
 
-    `column` is the tested column; `repeats` is whether the joins repeat rows.
+    `column` is the tested column, and `phrases` and `slots` are words for the condition. `repeats` is whether the joins
+    repeat rows.
     """
 
     table: str
@@ -41,7 +42,7 @@ class Subset:
 
 @dataclass(frozen=True)
 class LinkPath:
-    """The joins from a first table to a linked `table`. `many` is whether a row may have several linked rows."""
+    """The joins from a first table to a linked `table`. `many` is whether a row may be linked to several rows."""
 
     table: str
     label: str
@@ -56,7 +57,7 @@ class LinkPath:
 
 
 def link_paths(description: Description, table: str) -> list[LinkPath]:
-    """Return the paths from `table` to other tables, without ambiguous ones: two to one table, or with one label."""
+    """Return the paths from `table` to other tables, without paths that share their end or their label."""
     found = [path for path in _paths(description, table) if path.table != table]
     ways = Counter((path.table, path.many) for path in found)
     labels = Counter(path.label for path in found)
@@ -64,7 +65,7 @@ def link_paths(description: Description, table: str) -> list[LinkPath]:
 
 
 def is_bridge(description: Description, table: str) -> bool:
-    """Return whether a table only links rows of other tables, as "lives in" does."""
+    """Return whether a table without names only links rows of other tables, as "lives in" does."""
     linked = {link.target[0] for link in description.links if link.source[0] == table and not link.contains}
     return description.tables[table].name is None and len(linked) > 1
 
@@ -93,7 +94,7 @@ def _paths(description: Description, table: str) -> Iterator[LinkPath]:
 
 
 class SubsetDrafting(Drafting):
-    """The base class for questions about many rows: random tables, columns and subsets, and their words."""
+    """The base class for questions about many rows: chooses tables, columns and subsets, and the words for them."""
 
     def _draft(self, task_type: str, key: str, subset: Subset, statement: Statement, slots: Mapping[str, str]) -> Draft:
         sentences = self._words["sentences"]
@@ -103,10 +104,12 @@ class SubsetDrafting(Drafting):
         return Draft(task_type, wording, (statement,), (), (), from_rows=True)
 
     def _subjects(self) -> Iterator[str]:
-        """Yield random tables that do not only link others; tables repeat."""
-        bridges = [name for name in self._tables if is_bridge(self._catalog.description, name)]
-        asked = {name for name in bridges if is_noun(self._tables[name].label) and self._table_columns(name)}
-        tables = [name for name in self._tables if name not in bridges or name in asked]
+        """Yield random tables; tables repeat. A table that only links others needs a noun as label, and columns."""
+        tables = [
+            name
+            for name, table in self._tables.items()
+            if not is_bridge(self._catalog.description, name) or (is_noun(table.label) and self._table_columns(name))
+        ]
         weights = [1 + len(self._paths(table)) + len(self._table_columns(table)) / 4 for table in tables]
         for _ in range(_TRIES if tables else 0):
             yield self._chosen.choices(tables, weights)[0]
@@ -127,11 +130,9 @@ class SubsetDrafting(Drafting):
         first, second = self._own(table), self._own(table, "2")
         if first is None or second is None or first.column == second.column or self._chosen.random() >= _TWO_SHARE:
             return first
-        ways = (first.phrases["with"][0], second.phrases["with2"][0])
-        phrases = {"with": (self._words["and_with"].join(ways),)}
-        return replace(
-            first, where=(*first.where, *second.where), phrases=phrases, slots={**first.slots, **second.slots}
-        )
+        both = self._words["and_with"].join((first.phrases["with"][0], second.phrases["with2"][0]))
+        where, slots = (*first.where, *second.where), {**first.slots, **second.slots}
+        return replace(first, where=where, phrases={"with": (both,)}, slots=slots)
 
     def _own(self, table: str, number: str = "") -> Subset | None:
         """Return the rows that meet a random condition; `number` is "2" for the second condition of a question."""
@@ -145,48 +146,45 @@ class SubsetDrafting(Drafting):
 
     def _linked(self, table: str, path: LinkPath, number: str = "") -> Subset | None:
         """Return the rows whose linked row meets a random condition, or has a random name."""
-        other, value = self._tables[path.table], f"value{number}"
+        with_, value = f"with{number}", f"value{number}"
         words = {"link": path.label, "a_link": with_article(path.label), "value": f"{{{value}}}"}
         named = self._catalog.named(path.table)
         if named and self._chosen.random() < _NAME_SHARE:
             row = self._chosen.choice(named)
-            tests: tuple[Comparison, ...] = (self._is(row, path.table),)
-            ways = [filled(way, **words) for way in self._words["linked"]["many_named" if path.many else "named"]]
-            phrases = {f"with{number}": tuple(ways)}
-            return Subset(
-                table, tests, path.joins, f"{path.table}.{other.name}", phrases=phrases, slots={value: row.name}
-            )
+            ways = tuple(filled(way, **words) for way in self._words["linked"]["many_named" if path.many else "named"])
+            column, test = f"{path.table}.{row.name_column}", self._is(row, path.table)
+            return Subset(table, (test,), path.joins, column, phrases={with_: ways}, slots={value: row.name})
         own = self._own(path.table, number)
         if own is None:
             return None
-        ways = [
+        ways = tuple(
             filled(way, **words, inner=inner)
             for way in self._words["linked"]["many" if path.many else "one"]
-            for inner in own.phrases[f"with{number}"]
-        ]
-        tests = tuple(replace(test, table=path.table) for test in own.where)
-        return Subset(table, tests, path.joins, f"{path.table}.{own.column}", path.many, {f"with{number}": tuple(ways)},
-                      own.slots)  # fmt: skip
+            for inner in own.phrases[with_]
+        )
+        column, where = f"{path.table}.{own.column}", tuple(replace(test, table=path.table) for test in own.where)
+        return Subset(table, where, path.joins, column, path.many, {with_: ways}, own.slots)
 
     def _of_a_random_column(self, conditions: Sequence[Condition]) -> Condition:
         column = self._chosen.choice(sorted({condition.column for condition in conditions}))
         return self._chosen.choice([condition for condition in conditions if condition.column == column])
 
-    def _some_columns(self, table: str, *, named: bool = False) -> list[str]:
-        """Return one to three random columns; with `named` the first is the column that names rows."""
+    def _some_columns(self, table: str) -> list[str]:
+        """Return one to three random columns; the column with the names of rows comes first."""
         columns = list(self._table_columns(table, "name", "text", "category", "number", "date"))
         name = self._tables[table].name
         keys = [link.target[1] for link in self._catalog.description.links if link.target[0] == table]
         columns += [key for key in dict.fromkeys([*([name] if name else []), *keys]) if key not in columns]
         chosen = self._chosen.sample(columns, min(len(columns), self._chosen.choice((1, 1, 1, 2, 2, 3))))
-        if named and name is not None:
-            return [name, *(column for column in chosen if column != name)]
-        if name in chosen:
-            chosen.sort(key=lambda column: column != name)
-        return [] if named else chosen
+        return sorted(chosen, key=lambda column: column != name)
+
+    def _named_columns(self, table: str) -> list[str]:
+        """Return the column with the names of rows, and perhaps one random column; [] if rows have no names."""
+        name, columns = self._tables[table].name, self._some_columns(table)
+        return [] if name is None else [name, *(column for column in columns if column != name)][:2]
 
     def _repeated(self, table: str) -> list[str]:
-        """Return the columns in which a value stands in two rows or more on average."""
+        """Return the columns with several values, each of which is in two rows or more on average."""
         found = []
         for name in self._table_columns(table, "category", "number"):
             cells = self._catalog.database.tables[table].cells(name)
@@ -194,12 +192,9 @@ class SubsetDrafting(Drafting):
                 found.append(name)
         return found
 
-    def _orders(self, table: str) -> list[str]:
-        return list(self._table_columns(table, "number", "date", "name"))
-
     def _labels(self, table: str, columns: Sequence[str]) -> dict[str, str]:
         """Return the labels of columns as slots: "name and age", "names and ages", "a name"."""
-        described = [self._spoken(self._tables[table].columns[column]) for column in columns]
+        described = [self._spoken(self._catalog.column(table, column)) for column in columns]
         labels = [column.label for column in described]
         english = self._catalog.description.lang == "en"
         plurals = [column.plural or plural_of(column.label) for column in described] if english else labels
@@ -211,7 +206,7 @@ class SubsetDrafting(Drafting):
         return f"{comma.join(first)}{self._words['and']}{last}" if first else last
 
     def _with_functions(self, subset: Subset, functions: Sequence[Function]) -> Subset:
-        """Return the subset with the phrase for its functions, such as "average" or "minimum and maximum"."""
+        """Return the subset with the words for aggregate functions, such as "average" or "minimum and maximum"."""
         words: Mapping[str, Sequence[str]] = self._words["functions"]
         several = len(functions) > 1
         ways = [self._listed([words[each][0] for each in functions])] if several else words[functions[0]]

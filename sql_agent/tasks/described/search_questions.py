@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from sql_agent.tasks.described.catalog import Row
+from sql_agent.schemas import Cell
 from sql_agent.tasks.described.conditions import Condition, searching
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting
@@ -15,8 +15,8 @@ from sql_agent.tasks.described.statement import COUNT, Comparison, Output, State
 from sql_agent.tasks.described.words import Wording, is_noun, with_article
 
 _GAPS_SHARE = 0.3  # share of the mostly empty columns whose filled cells are counted
-_MOST_COLUMNS = 3  # maximum for the same rows
-_MOST_THEN = 5  # maximum number of rows of which another column is asked
+_MOST_COLUMNS = 3  # maximum number of drafts that ask for a column of the same rows
+_MOST_THEN = 5  # maximum number of these rows
 
 
 class SearchQuestions(Drafting):
@@ -32,28 +32,28 @@ class SearchQuestions(Drafting):
 
     def _searches(self, task_type: str, phrases: set[str]) -> Iterator[Draft]:
         for table, condition in self._conditions(task_type):
-            # A person who asks for a word means all cells with the word, also inside a longer item.
+            # A person who searches a word means all cells that contain it, also inside a longer item.
             found = self._catalog.matching(table, *condition.tests) if condition.phrase in phrases else []
             if found and len(found) < len(self._catalog.rows[table]):
                 wording = self._searched("find", "search", table, condition)
                 yield from self._names(task_type, wording, table, found, condition.tests, condition)
 
     def _searched(self, own: str, plain: str, table: str, condition: Condition) -> Wording:
-        """Return a wording for one condition: `plain` ones, and the column's `own` if a word is searched."""
+        """Return a wording for one condition, from the sentences `plain` and the column's wordings `own`."""
         column = self._tables[table].columns[condition.column]
         has_words = condition.phrase in {"list", "text", "name", "category"}
         templates = self._either(getattr(column, own) if has_words else (), plain)
         return self._condition_wording(templates, table, condition)
 
     def related(self) -> Iterator[Draft]:
-        """Yield questions that ask which rows have a word in any of the columns that people search together."""
-        asked = [(t, c) for t, c in self._conditions("related") if c.phrase in {"list", "text"}]
+        """Yield drafts that ask which rows have a word in any of the columns that people search together."""
+        conditions = [(t, c) for t, c in self._conditions("related") if c.phrase in {"list", "text"}]
         ways = [
             (table, search, condition)
             for table, of in self._tables.items()
             for search in of.searches.values()
             for condition in [searching(search.columns[0], word, "text") for word in search.words]
-            or [c for t, c in asked if t == table and c.column in search.columns]
+            or [c for t, c in conditions if t == table and c.column in search.columns]
         ]
         for table, search, condition in self._shuffled(ways):
             tests = tuple(Comparison(column, "LIKE", condition.value) for column in search.columns)
@@ -66,17 +66,17 @@ class SearchQuestions(Drafting):
     def search_column(self) -> Iterator[Draft]:
         """Yield drafts that ask for another column of the rows that have an item or a word."""
         for table, condition in self._conditions("search_column"):
-            then = self._tables[table].columns[condition.column].then
-            name = self._tables[table].name
-            is_searched = bool(then) and condition.phrase in {"list", "text"}
-            found = self._catalog.meeting(table, condition, most=_MOST_THEN) if is_searched else []
-            if name is None or not found or not all(row.named for row in found):
+            then, name = self._catalog.column(table, condition.column).then, self._tables[table].name
+            if name is None or not then or condition.phrase not in {"list", "text"}:
                 continue
-            columns = (c for c in self._shuffled(then) if all(self._catalog.answer(row, c) for row in found))
+            found = self._catalog.meeting(table, condition, most=_MOST_THEN)
+            if not found or not all(row.named for row in found):
+                continue
+            columns = (c for c in self._shuffled(then) if all(self._catalog.facts(row, c) for row in found))
             for column in islice(columns, _MOST_COLUMNS):
                 statement = Statement(table, (Output(name), Output(column)), where=condition.tests)
                 wording = self._condition_wording(then[column], table, condition)
-                facts = self._by_name(found, [self._catalog.answer(row, column) for row in found])
+                facts = self._by_name(found, [self._catalog.facts(row, column) for row in found])
                 yield self._reading("search_column", wording, [statement], found, facts, conditions=(condition,))
 
     def any_of(self) -> Iterator[Draft]:
@@ -88,12 +88,12 @@ class SearchQuestions(Drafting):
                 yield from self._names("any_of", wording, table, found, condition.tests, condition, enough=3)
 
     def two_conditions(self) -> Iterator[Draft]:
+        """Yield drafts that ask which rows meet two conditions."""
         for table, first in self._conditions("two_conditions"):
             second = self._other("two_conditions", table, first)
             if second is not None and self._says(table, second, "has") and self._says(table, first, "find_two"):
                 both = self._catalog.meeting(table, first, second, most=MOST_ROWS)
-                alone = [self._catalog.matching(table, *each.tests) for each in (first, second)] if both else []
-                if both and len(both) < min(map(len, alone)):
+                if both and all(len(both) < len(self._catalog.matching(table, *c.tests)) for c in (first, second)):
                     wording = self._of_two("two", "do2", table, first, second)
                     tests = (*first.tests, *second.tests)
                     yield from self._names("two_conditions", wording, table, both, tests, first, second)
@@ -113,17 +113,15 @@ class SearchQuestions(Drafting):
                 yield from self._names("negation", wording, table, without, tests, first, second)
 
     def _says(self, table: str, condition: Condition, wordings: str) -> bool:
-        """Return whether the condition's column has `wordings` for two conditions, or no column has them."""
+        """Return whether the condition's column has wordings in its field `wordings`, or no column has any."""
         said = [name for name, column in self._tables[table].columns.items() if getattr(column, wordings)]
         return not said or condition.column in said
 
     def _of_two(self, plain: str, slot: str, table: str, first: Condition, second: Condition) -> Wording:
         """Return a wording for two conditions; {and_other} becomes the phrase `slot` of the second condition."""
-        columns = [self._tables[table].columns[each.column] for each in (first, second)]
-        says_it = bool(columns[1].lacks if slot == "dont2" else columns[1].has)
-        wording = self._condition_wording(
-            self._either(columns[0].find_two if says_it else (), plain), table, first, second
-        )
+        column, other = (self._catalog.column(table, each.column) for each in (first, second))
+        own = column.find_two if (other.lacks if slot == "dont2" else other.has) else ()
+        wording = self._condition_wording(self._either(own, plain), table, first, second)
         return replace(wording, phrases={**wording.phrases, "and_other": wording.phrases[slot]})
 
     def count(self) -> Iterator[Draft]:
@@ -131,20 +129,21 @@ class SearchQuestions(Drafting):
         for table, described in self._tables.items():
             if not is_noun(described.label):
                 continue
-            wording = self._sentence("count_all", **self._table_slots(table))
-            yield self._number("count", wording, Statement(table, (COUNT,)), len(self._catalog.rows[table]))
+            rows, slots = self._catalog.rows[table], self._table_slots(table)
+            wording = self._sentence("count_all", **slots)
+            yield self._number("count", wording, Statement(table, (COUNT,)), len(rows))
             for name, column in described.columns.items():
-                every = [row.values[name] for row in self._catalog.rows[table]]
-                kinds, given = set(every) - {None}, len(every) - every.count(None)
-                few = 0 < 2 * given < len(every) and "" not in kinds and column.kind != "flag"
+                filled = [row.values[name] for row in rows if row.values[name] is not None]
+                kinds = set(filled)
+                few = 0 < 2 * len(filled) < len(rows) and "" not in kinds and column.kind != "flag"
                 if few and self._chosen.random() < _GAPS_SHARE:
                     statement = Statement(table, (COUNT,), where=(Comparison(name, "IS NOT", None),))
                     labels = {"label": column.label, "a_label": with_article(column.label)}
-                    wording = self._sentence("count_filled", **self._table_slots(table), **labels)
-                    yield self._number("count", wording, statement, given)
-                if column.kind == "category" and len(kinds) > 1 and self._asks("count", table, name):
+                    wording = self._sentence("count_filled", **slots, **labels)
+                    yield self._number("count", wording, statement, len(filled))
+                if column.kind == "category" and len(kinds) > 1 and self._is_wanted("count", table, name):
                     statement = Statement(table, (Output(name, function="COUNT", distinct=True),))
-                    wording = self._sentence("count_kinds", **self._table_slots(table), **self._slots(column))
+                    wording = self._sentence("count_kinds", **slots, **self._slots(column))
                     yield self._number("count", wording, statement, len(kinds))
         for table, condition in self._conditions("count"):
             found = self._catalog.matching(table, *condition.tests)
@@ -156,7 +155,11 @@ class SearchQuestions(Drafting):
                 yield self._number("count", wording, statement, len(found), counted=cells, conditions=(condition,))
 
     def group(self) -> Iterator[Draft]:
-        """Yield drafts that ask which value most rows have, or which values more rows than a given number have."""
+        """Yield drafts that ask which value is in most rows, or which values are in more rows than a given number."""
+
+        def draft(wording: Wording, statement: Statement, values: Sequence[Cell]) -> Draft:
+            return Draft("group", wording, (statement,), tuple((each,) for each in values), tuple(map(str, values)))
+
         columns = [(t, name, c) for t in self._tables for name, c in self._table_columns(t, "category").items()]
         for table, name, column in self._shuffled(columns):
             cells = [row.values[name] for row in self._catalog.rows[table]]
@@ -166,35 +169,28 @@ class SearchQuestions(Drafting):
             grouped = Statement(table, (Output(name),), where=where, group_by=Output(name))
             if len(counts) > 1 and counts[0][1] > counts[1][1]:
                 statement = replace(grouped, order_by=COUNT, descending=True, limit=1)
-                wording = self._sentence("most", **slots)
-                yield Draft("group", wording, (statement,), ((counts[0][0],),), (str(counts[0][0]),))
+                yield draft(self._sentence("most", **slots), statement, [counts[0][0]])
             for limit in sorted({count for _, count in counts}):
                 more = [value for value, count in counts if count > limit]
                 if 1 <= len(more) <= 5 and limit > 1:
                     wording = self._sentence("more_than", **slots, value=str(limit))
-                    yield Draft("group", wording, (replace(grouped, more_than=limit),), tuple((each,) for each in more),
-                                tuple(map(str, more)))  # fmt: skip
+                    yield draft(wording, replace(grouped, more_than=limit), more)
 
     def superlative(self) -> Iterator[Draft]:
-        """Yield drafts that ask which row has the most or least of a number, or the first or last date."""
-        columns = [(t, n, c) for t in self._tables for n, c in self._table_columns(t, "number", "date").items()]
+        """Yield drafts that ask which row has the largest or smallest number, or the first or last date."""
         conditions: list[tuple[str, Condition | None]] = [*self._conditions("superlative")]
         wanted = self._shuffled([*((table, None) for table in self._tables), *conditions[:2000]])
         for table, condition in wanted:
-            for owner, name, column in columns:
-                if owner != table or (condition and condition.column == name) or self._tables[table].name is None:
-                    continue
-                where = condition.tests if condition else ()
-                rows = self._catalog.matching(table, *where, Comparison(name, "IS NOT", None))
-                yield from self._best(table, name, column, rows, condition)
+            for name, column in self._table_columns(table, "number", "date").items():
+                if (condition is None or condition.column != name) and self._tables[table].name is not None:
+                    yield from self._best(table, name, column, condition)
 
-    def _best(
-        self, table: str, name: str, column: Column, rows: Sequence[Row], condition: Condition | None
-    ) -> Iterator[Draft]:
+    def _best(self, table: str, name: str, column: Column, condition: Condition | None) -> Iterator[Draft]:
+        where, is_filled = condition.tests if condition else (), Comparison(name, "IS NOT", None)
+        rows = self._catalog.matching(table, *where, is_filled)
         descending = self._chosen.random() < 0.6
         ordered = sorted(rows, key=lambda row: row.values[name], reverse=descending)  # type: ignore[arg-type, return-value]
-        named = self._tables[table].name
-        if len(ordered) < 4 or ordered[0].values[name] == ordered[1].values[name] or named is None:
+        if len(ordered) < 4 or ordered[0].values[name] == ordered[1].values[name]:
             return
         words = ("highest", "lowest") if column.kind == "number" else ("latest", "earliest")
         sentence, best = words[0 if descending else 1], ordered[:1]
@@ -209,9 +205,8 @@ class SearchQuestions(Drafting):
         if condition is not None:
             own = self._condition_wording(self._words["sentences"][f"{sentence}_with"], table, condition)
             wording = replace(own, slots={**own.slots, **slots})
-        where = condition.tests if condition else ()
         if len(self._catalog.matching(table, *where)) > len(rows):
-            where = (*where, Comparison(name, "IS NOT", None))
-        statement = Statement(table, (Output(named),), where=where, order_by=Output(name), descending=descending,
-                              limit=len(best))  # fmt: skip
+            where = (*where, is_filled)
+        statement = Statement(table, (Output(best[0].name_column),), where=where, order_by=Output(name),
+                              descending=descending, limit=len(best))  # fmt: skip
         yield self._reading("superlative", wording, [statement], best)

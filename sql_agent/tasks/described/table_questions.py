@@ -39,12 +39,11 @@ class TableQuestions(SubsetDrafting):
                 if column != subset.column:
                     statement = subset.statement(Output(column), distinct=True)
                     yield self._draft("listing", "distinct", subset, statement, self._labels(table, [column]))
-            elif kind == "sorted" and (orders := self._orders(table)):
-                yield self._sorted(subset, columns, self._chosen.choice(orders))
+            elif kind == "sorted" and (orders := self._table_columns(table, "number", "date", "name")):
+                yield self._sorted(subset, columns, self._chosen.choice(list(orders)))
             elif kind == "linked" and ones:
                 path = self._chosen.choice(ones)
-                other = self._some_columns(path.table)[:1]
-                if other:
+                if other := self._some_columns(path.table)[:1]:
                     outputs = (Output(columns[0]), Output(other[0], path.table))
                     statement = Statement(table, outputs, joins=path.joins)
                     slots = self._labels(table, columns[:1]) | {"link": path.label}
@@ -55,12 +54,12 @@ class TableQuestions(SubsetDrafting):
                 yield self._draft("listing", "list", subset, statement, self._labels(table, columns))
 
     def _sorted(self, subset: Subset, columns: Sequence[str], order: str) -> Draft:
-        column = self._tables[subset.table].columns[order]
+        column = self._catalog.column(subset.table, order)
         descending = self._chosen.random() < 0.5
         ways = self._words["orders"][column.kind if column.kind in {"number", "date"} else "text"]
         slots = self._labels(subset.table, columns) | {"order": column.label}
-        ordered = {"order_by": Output(order), "descending": descending, "distinct": False}
-        statement = subset.statement(*map(Output, columns), **ordered)
+        outputs = map(Output, columns)
+        statement = subset.statement(*outputs, order_by=Output(order), descending=descending, distinct=False)
         subset = replace(subset, phrases={**subset.phrases, "direction": tuple(ways[int(descending)])})
         return self._draft("listing", "sorted", subset, statement, slots)
 
@@ -81,13 +80,12 @@ class TableQuestions(SubsetDrafting):
             elif numbers:
                 column, functions = self._chosen.choice(numbers), self._chosen.choice(_FUNCTIONS)
                 if column != subset.column:
-                    outputs = tuple(Output(column, function=function) for function in functions)
-                    subset = self._with_functions(subset, functions)
-                    slots = self._labels(table, [column])
-                    yield self._draft("aggregate", "aggregate", subset, subset.statement(*outputs), slots)
+                    statement = subset.statement(*(Output(column, function=function) for function in functions))
+                    subset, slots = self._with_functions(subset, functions), self._labels(table, [column])
+                    yield self._draft("aggregate", "aggregate", subset, statement, slots)
 
     def per_group(self) -> Iterator[Draft]:
-        """Yield drafts that ask for a count or an aggregate by value of a column, or by row over its linked rows."""
+        """Yield drafts that ask for a number of rows or an aggregate, by value of a column or by linked row."""
         for table in self._subjects():
             repeated, many = self._repeated(table), self._many(table)
             if many and self._chosen.random() < 0.5:
@@ -112,9 +110,10 @@ class TableQuestions(SubsetDrafting):
         *,
         of: str = "",
     ) -> Draft:
-        """Return a draft that asks for the size of each group or, with the probability `share`, for a function.
+        """Return a draft that asks for the size of each group or, with the probability `share`, for an aggregate.
 
-        The function is of one of the columns `numbers` of the grouped table or of the linked table `of`.
+        The aggregate is of one of the columns `numbers`: columns of the linked table `of` or, without `of`, of the
+        grouped table.
         """
         subset, output = Subset(grouped.table), COUNT
         if numbers and self._chosen.random() < share:
@@ -126,22 +125,19 @@ class TableQuestions(SubsetDrafting):
         return self._draft("per_group", key, subset, statement, slots)
 
     def groups(self) -> Iterator[Draft]:
-        """Yield drafts that ask which value has most, fewest or at least n rows.
-
-        Other drafts ask the same of rows of the table and their linked rows.
-        """
+        """Yield drafts that ask which value most, fewest or at least n rows have, or which row has most links."""
         for table in self._subjects():
             repeated, many = self._repeated(table), self._many(table)
             joins: tuple[Join, ...] = ()
-            columns: list[str] = []
             slots: dict[str, str] = {}
-            key = kind = ""
             if many and self._chosen.random() < 0.7:
-                path, columns = self._chosen.choice(many), self._some_columns(table, named=True)[:2]
+                path, columns = self._chosen.choice(many), self._named_columns(table)
                 key, kind, slots, joins = path.key, "row", {"others": path.plural}, path.joins
             elif repeated:
                 key, kind = self._chosen.choice(repeated), "value"
                 columns = [key]
+            else:
+                continue
             if not columns:
                 continue
             slots |= self._labels(table, columns)
@@ -158,14 +154,14 @@ class TableQuestions(SubsetDrafting):
     def average(self) -> Iterator[Draft]:
         """Yield drafts that ask for rows with a number above or below the average."""
         for table in self._subjects():
-            numbers, columns = list(self._table_columns(table, "number")), self._some_columns(table, named=True)[:2]
+            numbers, columns = list(self._table_columns(table, "number")), self._named_columns(table)
             column = self._chosen.choice(numbers) if numbers else ""
             if not column or not columns or column in columns:
                 continue
             mean = Statement(table, (Output(column, function="AVG"),))
             above = self._chosen.random() < 0.6
             test = Comparison(column, ">" if above else "<", mean)
-            slots = self._labels(table, columns) | {"label2": self._tables[table].columns[column].label}
+            slots = self._labels(table, columns) | {"label2": self._catalog.column(table, column).label}
             statement = Statement(table, tuple(map(Output, columns)), where=(test,))
             key = "above_average" if above else "below_average"
             yield self._draft("average", key, Subset(table), statement, slots)
@@ -178,13 +174,11 @@ class TableQuestions(SubsetDrafting):
             order = self._chosen.choice(orders) if orders else ""
             if not order or not columns or order in columns or subset is None or subset.column in {order, *columns}:
                 continue
-            column, descending = self._tables[table].columns[order], self._chosen.random() < 0.6
+            column, descending = self._catalog.column(table, order), self._chosen.random() < 0.6
             words = ("max", "min") if column.kind == "number" else ("last", "first")
             most = {**self._words, **self._most_slots(column)}
-            slots = self._labels(table, columns) | {
-                "most": most[words[0 if descending else 1]],
-                "label2": self._most_slots(column)["label"],
-            }
+            slots = self._labels(table, columns)
+            slots |= {"most": most[words[0 if descending else 1]], "label2": self._most_slots(column)["label"]}
             first = {"order_by": Output(order), "descending": descending, "limit": 1, "distinct": False}
             yield self._draft("best", "best", subset, subset.statement(*map(Output, columns), **first), slots)
 
@@ -195,7 +189,7 @@ class TableQuestions(SubsetDrafting):
             kind = self._chosen.choice(("both", "without", "either"))
             name = self._tables[table].name
             if kind == "either":
-                columns = self._some_columns(table, named=True)[:2]
+                columns = self._named_columns(table)
                 first, second = (self._own(table, number) for number in ("", "2"))
                 if columns and first is not None and second is not None and _differ(first, second):
                     statement = Statement(table, tuple(map(Output, columns)), where=(*first.where, *second.where),
@@ -223,13 +217,12 @@ class TableQuestions(SubsetDrafting):
 
     def _both(self, key: str, first: Subset, second: Subset, statement: Statement, slots: Mapping[str, str]) -> Draft:
         phrases, words = {**first.phrases, **second.phrases}, {**first.slots, **second.slots}
-        subset = replace(first, where=(), phrases=phrases, slots=words)
-        return self._draft("sets", key, subset, statement, slots)
+        return self._draft("sets", key, replace(first, where=(), phrases=phrases, slots=words), statement, slots)
 
     def unlinked(self) -> Iterator[Draft]:
         """Yield drafts that ask for rows without a linked row, or for their number."""
         for table in self._subjects():
-            many, columns = self._many(table), self._some_columns(table, named=True)[:2]
+            many, columns = self._many(table), self._named_columns(table)
             if not many or not columns:
                 continue
             path = self._chosen.choice(many)
@@ -242,6 +235,6 @@ class TableQuestions(SubsetDrafting):
 
 
 def _differ(first: Subset, second: Subset) -> bool:
-    """Return whether two conditions ask for different rows, and not one for a part of the other's rows."""
-    asked = [(subset.column, [test.operator for test in subset.where]) for subset in (first, second)]
-    return asked[0] != asked[1] or (first.where != second.where and first.where[0].operator in {"=", "LIKE"})
+    """Return whether two conditions are different, and neither includes the other, as "over 5" includes "over 9"."""
+    forms = [(subset.column, [test.operator for test in subset.where]) for subset in (first, second)]
+    return forms[0] != forms[1] or (first.where != second.where and first.where[0].operator in {"=", "LIKE"})

@@ -1,4 +1,4 @@
-"""Turn a draft into a question: choose its words and first statements, run them, and check the reference answer."""
+"""Turn a draft into a question: choose words and statements, run the statements, and check the reference answer."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.statement import Comparison, Statement
 from sql_agent.tasks.described.words import filled, half
 
-_ASIDE_SHARE = 0.1  # share of all questions that follow a remark
+_ASIDE_SHARE = 0.1  # share of all questions that have a remark before them
 _MOST_BYTES = 700  # maximum for an answer, about 250 tokens of Chinese: a rollout may write 256
 _NAME_SHARE = 0.25  # share of the questions about one row that call the row by another name
-_PART_SHARE = 0.4  # share of these whose first statement searches a part of the name, if that finds the row
-_SAID_SHARE = 0.5  # share of the searches for a value with an everyday word that say this word
-_KNOWN_SHARE = 0.4  # share of these whose first statement searches the database's own word
+_PART_SHARE = 0.4  # share of the questions with another name that search it with LIKE, if LIKE finds the row
+_SAID_SHARE = 0.5  # share of the searches for a value that say an everyday word for the value, if there is one
+_KNOWN_SHARE = 0.4  # share of the questions with an everyday word whose first statement has the database's word
 _MOST_LISTED = 20  # maximum number of rows of an answer
 _BOTH_SHARE = 0.12  # share of the questions about one cell whose statement reads a second column
-_SEVERAL_CLAUSES = re.compile(r"[，,]\s*\D")  # found in a question that says other things already
-# A value that ends with the next word of the sentence.
+_SEVERAL_CLAUSES = re.compile(r"[，,]\s*\D")  # a question with several clauses gets no remark
+# A repeated word: a value ends with the next word of the sentence.
 _STUTTER = re.compile(r"([\u3400-\u9fff]{2,4})\1|\b([a-z]{4,}) \2\b")
 
 
-class Asker:
-    """Turns drafts into questions, and refuses those whose statement, evidence or reference is wrong.
+class QuestionMaker:
+    """Turns drafts into questions, and refuses drafts whose statement, evidence or reference is wrong.
 
     With `plain`, a question names rows and values as the database does, and has no statement that fails.
     """
@@ -67,10 +67,10 @@ class Asker:
 
     def question(self, draft: Draft, number: str, *, held_out: bool) -> Question | None:
         """Return the question of a draft, or None if a check fails; `refused` counts the reasons."""
-        found = self._with_rows(draft) if draft.from_rows else draft
-        if found is None or sum(len(fact.encode()) for fact in found.facts) > _MOST_BYTES:
+        complete = self._with_rows(draft) if draft.from_rows else draft
+        if complete is None or sum(len(fact.encode()) for fact in complete.facts) > _MOST_BYTES:
             return None
-        draft = found
+        draft = complete
         said, route = self._said(draft) if not self._plain else ({}, None)
         text = self._with_aside(draft.wording.say(self._chosen, held_out=held_out, **said), draft, held_out=held_out)
         if text in self._texts or _STUTTER.search(text) or self._names_a_row(draft):
@@ -90,7 +90,7 @@ class Asker:
         return question
 
     def _with_aside(self, text: str, draft: Draft, *, held_out: bool) -> str:
-        """Return the question, for a share of the drafts after a remark, such as on an item of the asked row."""
+        """Return the question `text`, for a share of the drafts with a remark before it."""
         if self._plain or _SEVERAL_CLAUSES.search(text) or self._chosen.random() >= _ASIDE_SHARE:
             return text
         if found := self._asides_on_items(text, draft, held_out=held_out):
@@ -98,18 +98,19 @@ class Asker:
         return filled(self._chosen.choice(half(self._catalog.words["asides"], held_out=held_out)), question=text)
 
     def _asides_on_items(self, text: str, draft: Draft, *, held_out: bool) -> list[str]:
-        """Return the question after remarks on the row's items that are names or have an everyday word."""
+        """Return the question `text` with each possible remark: on an item that is a name or has an everyday word."""
         if (row := draft.subject) is None:
             return []
         read = {output.column for output in draft.statement.outputs}
         everyday, names = self._catalog.description.said, self._catalog.names
         found = []
         for name, column in self._catalog.table(row.table).columns.items():
-            words = self._catalog.words_of(row, name) if column.asides and name not in read else []
-            for word in (word for word in words if word not in text and (word in everyday or word in names)):
-                said = self._chosen.choice([word, *everyday.get(word, ())])
-                way = self._chosen.choice(half(column.asides, held_out=held_out))
-                found.append(filled(way, question=text, value=said))
+            items = self._catalog.words_of(row, name) if column.asides and name not in read else []
+            for item in items:
+                if item not in text and (item in everyday or item in names):
+                    said = self._chosen.choice([item, *everyday.get(item, ())])
+                    way = self._chosen.choice(half(column.asides, held_out=held_out))
+                    found.append(filled(way, question=text, value=said))
         return found
 
     def _names_a_row(self, draft: Draft) -> bool:
@@ -119,27 +120,24 @@ class Asker:
         return any(self._names.knows(str(test.value)) for test in draft.statements[0].where)
 
     def _with_rows(self, draft: Draft) -> Draft | None:
-        """Return the draft with the result of its statement as the reference, or None if this is no clear answer."""
+        """Return the draft with its statement's result as the reference, or None if the result is no clear answer."""
         statement = draft.statement
         rows = self._query(statement.sql(self._catalog.database)).records
-        texts = [[str(cell) for cell in row] for row in rows]
-        first = [row[0] for row in texts]
-        says_nothing = {(0,), (None,)}  # every wrong statement counts 0, too
-        if not 0 < len(rows) <= _MOST_LISTED or None in chain(*rows) or says_nothing & set(rows):
+        if not 0 < len(rows) <= _MOST_LISTED or None in chain(*rows) or (0,) in rows:  # a wrong statement counts 0, too
             return None
-        if not all(self._catalog.fits(cell) for row in texts for cell in row) or self._has_ties(statement):
+        texts = [[str(cell) for cell in row] for row in rows]
+        if not all(map(self._catalog.fits, chain(*texts))) or self._has_ties(statement):
             return None
         if len(texts) == 1 or len(texts[0]) == 1:
-            facts = tuple(dict.fromkeys(cell for row in texts for cell in row))
-        elif len(set(first)) == len(first):
-            colon, comma = self._catalog.words["colon"], self._catalog.words["comma"]
-            facts = tuple(f"{name}{colon}{comma.join(cells)}" for name, *cells in texts)
+            facts = tuple(dict.fromkeys(chain(*texts)))
+        elif len({name for name, *_ in texts}) == len(texts):
+            facts = tuple(self._catalog.fact(name, cells) for name, *cells in texts)
         else:
             return None
         return replace(draft, expected=rows, facts=facts)
 
     def _has_ties(self, statement: Statement) -> bool:
-        """Return whether equal sort keys leave open which rows are returned, or in which order."""
+        """Return whether rows with equal sort keys make the result ambiguous."""
         if statement.order_by is None:
             return False
         limit = None if statement.limit is None else statement.limit + 1
@@ -148,7 +146,10 @@ class Asker:
         return len(set(keys)) < len(keys)
 
     def _said(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
-        """Return texts of slots in other words than the database's, and the route that first searches these, if any."""
+        """Return slots with other words than the database's, and the route whose first statement searches these words.
+
+        Return ({}, None) if the question says the database's words, and None for the usual route.
+        """
         if draft.subject is not None and self._chosen.random() < _NAME_SHARE:
             return self._named_otherwise(draft)
         words = self._everyday_words(draft.conditions)
@@ -164,9 +165,9 @@ class Asker:
         return said, replace(direct, statements=(first, *direct.statements))
 
     def _named_otherwise(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
-        """Return an alias as the slot `name`, and the route that first searches the alias; or ({}, None)."""
+        """Return an alias as the slot `name`, and the route whose first statement searches the alias; or ({}, None)."""
         row, first = draft.subject, draft.statements[0]
-        name = self._names.of(row, self._chosen) if row is not None and self._names is not None else None
+        name = self._names.of(row, self._chosen) if row and self._names else None
         if row is None or name is None or len(first.where) != 1 or first.joins:
             return {}, None
         part = replace(first, where=(Comparison(row.name_column, "LIKE", name),))
@@ -177,16 +178,16 @@ class Asker:
         return ({"name": name}, route) if route is not None else ({}, None)
 
     def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:
-        """Return for each condition an everyday word that no cell contains, else an alias of the condition's row.
+        """Return for each condition an everyday word that no cell contains, else an alias of the row that it names.
 
-        Returns None if a condition has neither.
+        Return None if a condition has neither.
         """
         found = []
         for condition in conditions:
             said = self._catalog.description.said.get(condition.value, ())
             words = [word for word in said if not self._catalog.is_known(word)]
             if not words and self._names:
-                words = self._names.called(condition.value)
+                words = self._names.aliases_of(condition.value)
             if not words or condition.phrase != "list":
                 return None
             found.append(self._chosen.choice(words))
@@ -204,8 +205,10 @@ class Asker:
             enough=draft.enough,
         )
         found = [self._query(sql) for sql in route.statements]
-        problem = _problem_of_rows(found, route.expected, ordered=draft.statement.order_by is not None)
-        if problem := problem or self._problem_of_reference(question, found):
+        if problem := (
+            _problem_of_rows(found, route.expected, ordered=draft.statement.order_by is not None)
+            or self._problem_of_reference(question, found)
+        ):
             self.refused[problem] += 1
             return None
         return question
@@ -214,8 +217,9 @@ class Asker:
         if is_prose(question.answer, question.lang) and question.task_type != "unanswerable":
             return "the answer is prose"
         calls = [QueryCall(sql=sql, answer=a, seconds=0.0) for sql, a in zip(question.statements, found, strict=True)]
-        if _are_shown(question, found[-1]):
-            names = row_names(question.evidence, self._database, self._namings) if _names_rows(question) else ()
+        if _are_shown(question, found[-1]):  # no counterfactual rows are needed, which take longer
+            needs_names = ":" in question.answer or "：" in question.answer
+            names = row_names(question.evidence, self._database, self._namings) if needs_names else ()
             case = JudgeCase(question=question, answer=question.full_answer, calls=tuple(calls),
                              evidence_read=question.evidence, row_names=names)  # fmt: skip
         else:
@@ -243,10 +247,6 @@ def _problem_of_rows(
 
 
 def _are_shown(question: Question, found: QueryAnswer) -> bool:
-    """Return whether the result has each cell of the evidence, and no statement repeats it."""
-    cells = {str(cell) for row in found.records for cell in row}
+    """Return whether the result has each cell of the evidence, and no statement contains such a cell."""
+    cells = set(map(str, chain(*found.records)))
     return all(item.quote in cells and item.quote not in (question.sql or "") for item in question.evidence)
-
-
-def _names_rows(question: Question) -> bool:
-    return ":" in question.answer or "：" in question.answer
