@@ -1,4 +1,4 @@
-"""Cut query answers to a maximum length in characters of JSON, and define the kinds of query errors."""
+"""Cut query results to a maximum length in characters of JSON, and define the kinds of query errors."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from collections.abc import Iterable
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Cell, QueryAnswer, QueryFailure, QueryLimits
 
-KINDS = {
-    "empty": "there is no statement",
-    "too_long": "the text is longer than allowed",
-    "too_complex": "too deep, too many tables, recursive, or a value grew too large",
-    "syntax": "not SQL that the engine can read",
-    "not_select": "neither SELECT nor WITH ... SELECT",
-    "multiple_statements": "more than one statement",
-    "forbidden_table": "a table that is not part of the schema",
-    "forbidden_function": "a function that is not on the list of harmless ones",
-    "unknown_table": "a table that the database does not have",
-    "unknown_column": "a column that the database does not have",
-    "timeout": "the deadline passed and the statement was interrupted",
-    "database_changed": "the database is not the one that was opened: replaced, changed, damaged, removed or closed",
-    "failed": "the engine refused the statement for another reason",
-    "malformed_call": 'the tool was called with arguments that are not {"sql": text}',
-}
+# The kind of an error about a database that was replaced, changed, damaged, removed or closed since it was opened.
 DATABASE_CHANGED = "database_changed"
-# The kind of a QueryError for an unreachable or locked database. A model never sees this kind: the statement is
-# retried, and DatabaseFileError is raised if the retries fail too.
+# The kind of an error about an unreachable or locked database. A model never sees this kind: the statement is retried,
+# and DatabaseFileError is raised if the retries fail too.
 UNAVAILABLE = "unavailable"
+# All kinds that a model sees. "too_complex" also covers recursive queries and values that grow too large;
+# "malformed_call" is a call of the tool with arguments other than {"sql": text}.
+KINDS = {
+    "empty",
+    "too_long",
+    "too_complex",
+    "syntax",
+    "not_select",
+    "multiple_statements",
+    "forbidden_table",
+    "forbidden_function",
+    "unknown_table",
+    "unknown_column",
+    "timeout",
+    "failed",
+    "malformed_call",
+    DATABASE_CHANGED,
+}
 
 CUT = "…"
 MAX_COLUMN_NAME = 64
 MAX_REFUSAL_CHARS = 400  # maximum for a message, and for a hint
-_LEAST_CELL = 4  # minimum length of a cut cell in JSON: two quotes, one character and "…"
-_BESIDE = 80  # characters of JSON for the fields `status`, `count` and `truncated`
+_MIN_CELL = 4  # minimum length of a cut cell in JSON: two quotes, one character and "…"
+_OTHER_FIELDS = 80  # characters of JSON for the fields `status`, `count` and `truncated`
 
 Row = tuple[Cell, ...]
 
@@ -45,11 +48,14 @@ def fit(
     """Return the column names, the first rows that fit into `limits`, and whether rows were left out or cells cut.
 
     Reads at most one more row from `rows` than it returns. Column names are cut if they need more than half of
-    `max_chars`. If the first row is too long, its longest cells are cut and end with "…". Raises QueryError if a row
-    has too many columns to be cut to fit.
+    `max_chars`. If the first row is too long, its longest cells are cut and end with "…". Raises QueryError if the
+    names or the first row are too long even then.
     """
-    room = limits.max_chars - _BESIDE
-    columns = _names(tuple(map(column_name, names)), room // 2)
+    room = limits.max_chars - _OTHER_FIELDS
+    # SQLite names the column of an expression by the whole expression.
+    columns = tuple(n if len(n) <= MAX_COLUMN_NAME else n[: MAX_COLUMN_NAME - 1] + CUT for n in names)
+    if _length(columns) > room // 2:
+        columns = tuple(map(str, _cut(columns, room // 2)))
     room -= _length(columns)
     kept: list[Row] = []
     for raw in rows:
@@ -72,15 +78,6 @@ def refusal(kind: str, message: str, hint: str | None = None) -> QueryAnswer:
     return QueryAnswer(status="error", error=failure)
 
 
-def column_name(name: str) -> str:
-    """Return `name` cut to 64 characters. SQLite names an expression's column by the whole expression."""
-    return name if len(name) <= MAX_COLUMN_NAME else name[: MAX_COLUMN_NAME - 1] + CUT
-
-
-def _names(names: tuple[str, ...], room: int) -> tuple[str, ...]:
-    return names if _length(names) <= room else tuple(map(str, _cut(names, room)))
-
-
 def _cell(value: object) -> Cell:
     if value is None or isinstance(value, str | int):
         return value
@@ -96,7 +93,7 @@ def _length(cell: Cell | tuple[Cell, ...]) -> int:
 
 
 def _cut(row: tuple[Cell, ...], room: int) -> tuple[Cell, ...]:
-    """Return the row with its longest cells cut to one length, to fit into `room` characters. Raises QueryError."""
+    """Return `row` with its longest texts cut to one length, to fit into `room` characters. Raises QueryError."""
     left = room - len(row) - 1  # brackets and commas
     longest = 0
     for waiting, length in zip(range(len(row), 0, -1), sorted(map(_length, row)), strict=True):
@@ -105,7 +102,7 @@ def _cut(row: tuple[Cell, ...], room: int) -> tuple[Cell, ...]:
             break
         left -= length
     cut = tuple(_cut_text(cell, longest) if isinstance(cell, str) else cell for cell in row)
-    if longest < _LEAST_CELL or _length(cut) > room:
+    if longest < _MIN_CELL or _length(cut) > room:
         message = f"a row of {len(row)} columns is longer than an answer may be"
         raise QueryError("too_complex", message, hint="name the few columns that you need")
     return cut

@@ -1,6 +1,6 @@
 """Keep the texts of a database's columns in memory, to find the columns that contain a text.
 
-A search takes a few milliseconds, where the engine reads the whole database in a tenth of a second.
+A search in memory takes a few milliseconds. The engine would read the whole database, in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -25,25 +25,28 @@ class CellTexts:
         self.columns = columns
 
     def columns_with(self, text: str) -> dict[_Column, int]:
-        """Return how often each column contains `text`, upper and lower case alike, most first, without zeros."""
+        """Return how often each column that contains `text` does so, the highest count first; case is ignored."""
         counts = {column: cells.count(text.lower()) for column, cells in self.columns.items()}
         return {column: count for column, count in sorted(counts.items(), key=lambda each: -each[1]) if count}
 
     def beside(self, text: str, column: _Column) -> Iterator[tuple[str, str]]:
-        """Yield the characters before and behind each of the first occurrences of `text`; "" is no letter or digit."""
+        """Yield the letters or digits before and after each of the first occurrences of `text`.
+
+        Any other character is yielded as "".
+        """
         cells = self.columns[column]
         at = cells.find(text)
         for _ in range(_MOST_FOUND):
             if at < 0:
                 return
             end = at + len(text)
-            before, behind = cells[max(0, at - 1) : at], cells[end : end + 1]
-            yield before if before.isalnum() else "", behind if behind.isalnum() else ""
+            before, after = cells[max(0, at - 1) : at], cells[end : end + 1]
+            yield before if before.isalnum() else "", after if after.isalnum() else ""
             at = cells.find(text, end)
 
 
 def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]]]) -> CellTexts:
-    """Read the first rows of all tables. `read` runs a SELECT of `_PAGE` rows."""
+    """Read the first rows of all tables with `read`, which runs a SELECT and returns its rows."""
     found: dict[_Column, str] = {}
     for table, columns in schema.tables:
         page = f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)} LIMIT {_PAGE}"

@@ -1,4 +1,4 @@
-"""Find the conditions in a statement's WHERE clauses, the texts that they search for, and parts of a text in cells."""
+"""Find the conditions of a statement's WHERE clauses, the texts that they search for, and parts of the texts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sql_agent.database.cell_texts import BETWEEN
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.schema import Schema, fold
 
-_LOOKS_FOR = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
+_SEARCHES = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
 _WILDCARDS = re.compile(r"[%_*?]+")
-_MAX_CHARS = 30  # only this beginning of a text is searched for parts; a longer text is a sentence
-_MOST_COUNTED = 4  # maximum number of parts whose frequency in cells is counted, the longest first
+_MAX_CHARS = 30  # only this many characters of a text are searched for parts; a longer text is a sentence
+_MOST_COUNTED = 4  # maximum number of parts whose frequency in cells is counted
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _CHARACTER, _WORD = re.compile(r"\w"), re.compile(r"\w+")
 # What a part must contain: two Chinese characters, or a word of four letters.
@@ -24,10 +24,10 @@ _TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
 
 @dataclass(frozen=True)
 class SearchedText:
-    """A text that a condition searches for; of a LIKE pattern, the longest piece between wildcards.
+    """A text for which a condition searches; of a LIKE pattern, the longest piece between wildcards.
 
-    `table` and `column` are None if the column does not belong to a table of the schema. `node` is the comparison with
-    the text, such as `name = 'a'`, or the text itself in a list after IN.
+    `table` and `column` are None if the searched column does not belong to a table of the schema. `node` is the
+    comparison with the text, such as `name = 'a'`; in a list after IN, `node` is the text itself.
     """
 
     text: str
@@ -41,8 +41,8 @@ class Condition:
     """One of the conditions that a WHERE clause combines with AND.
 
     `table` is the only table of the schema that the condition reads; None if the condition reads several tables or
-    none. `sql` is the condition without table aliases, `node` its part of the syntax tree. `texts` are the texts that
-    the condition searches for.
+    none. `sql` is the condition without table aliases, `node` is its part of the syntax tree. `texts` are the texts for
+    which the condition searches.
     """
 
     table: str | None
@@ -54,9 +54,9 @@ class Condition:
 def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condition, ...]:
     """Return the conditions of all WHERE clauses of `tree`, including subqueries."""
     return tuple(
-        _condition(part, where, schema, dialect)
+        _condition(node, where, schema, dialect)
         for where in tree.find_all(exp.Where)
-        for part in _joined_with_and(where.this)
+        for node in _joined_with_and(where.this)
     )
 
 
@@ -73,9 +73,8 @@ def where_of(tree: exp.Expr, dialect: Dialect) -> str:
 
 
 def _joined_with_and(node: exp.Expr) -> Iterator[exp.Expr]:
-    if isinstance(node, exp.Paren):
-        yield from _joined_with_and(node.this)
-    elif isinstance(node, exp.And):
+    node = node.unnest()  # without parentheses
+    if isinstance(node, exp.And):
         yield from _joined_with_and(node.this)
         yield from _joined_with_and(node.expression)
     else:
@@ -84,14 +83,14 @@ def _joined_with_and(node: exp.Expr) -> Iterator[exp.Expr]:
 
 def _condition(node: exp.Expr, where: exp.Expr, schema: Schema, dialect: Dialect) -> Condition:
     sources = _sources(where, schema)
-    owners = {_owner(column, sources, schema) for column in node.find_all(exp.Column)}
-    apart = len(owners) == 1 and node.find(exp.Query) is None
-    literals = [
-        text for text in node.find_all(exp.Literal) if text.is_string and text.find_ancestor(exp.Where) is where
-    ]
-    found = (_searched(literal, sources, schema) for literal in literals)
+    tables = {_table_of(column, sources, schema) for column in node.find_all(exp.Column)}
+    found = (
+        _searched(literal, sources, schema)
+        for literal in node.find_all(exp.Literal)
+        if literal.is_string and literal.find_ancestor(exp.Where) is where
+    )
     return Condition(
-        owners.pop() if apart else None,
+        tables.pop() if len(tables) == 1 and node.find(exp.Query) is None else None,
         without_aliases(node).sql(dialect.grammar),
         tuple(dict.fromkeys(text for text in found if text is not None)),
         node,
@@ -108,15 +107,17 @@ def without_aliases(node: exp.Expr) -> exp.Expr:
 
 
 def edited(tree: exp.Query, changes: Sequence[tuple[exp.Expr, exp.Expr | None]]) -> exp.Query:
-    """Return a copy of `tree` after `changes`, pairs of a node and its replacement; None removes a condition."""
+    """Return a copy of `tree` after `changes`: pairs of a node and its replacement, or of a condition and None.
+
+    A condition with None is removed.
+    """
     copy = tree.copy()
-    twins = {id(old): new for old, new in zip(tree.walk(), copy.walk(), strict=True)}
+    copies = {id(old): new for old, new in zip(tree.walk(), copy.walk(), strict=True)}
     for node, new in changes:
-        old = twins[id(node)]
         if new is not None:
-            old.replace(new)
+            copies[id(node)].replace(new)
         else:
-            _remove(old)
+            _remove(copies[id(node)])
     return copy
 
 
@@ -131,7 +132,7 @@ def _remove(condition: exp.Expr) -> None:
 
 
 def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
-    """Return the tables of the SELECT around the clause `where`, keyed by alias."""
+    """Return the tables of the SELECT with the clause `where`, keyed by alias; "" for a table outside the schema."""
     select = where.parent
     clauses = [select.args.get("from_"), *(select.args.get("joins") or ())] if select is not None else []
     tables = (clause.this for clause in clauses if clause is not None)
@@ -139,29 +140,34 @@ def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
     return {fold(table.alias_or_name): name or "" for table, name in named}
 
 
-def _owner(column: exp.Column, sources: dict[str, str], schema: Schema) -> str | None:
+def _table_of(column: exp.Column, sources: dict[str, str], schema: Schema) -> str | None:
     """Return the table of a column; None if the column comes from a WITH query or another SELECT."""
     named = [sources.get(fold(column.table), "")] if column.table else list(sources.values())
-    owners = [table for table in named if fold(column.name) in map(fold, schema.columns.get(table, ()))]
-    return owners[0] if len(owners) == 1 else None
+    tables = [table for table in named if fold(column.name) in map(fold, schema.columns.get(table, ()))]
+    return tables[0] if len(tables) == 1 else None
 
 
 def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> SearchedText | None:
-    """Return the text that a comparison with `literal` searches for; None outside comparisons and in negated ones."""
+    """Return the text for which a comparison with `literal` searches; None if there is no such comparison.
+
+    A negated comparison searches for nothing.
+    """
     if isinstance(literal.parent, exp.Escape) and literal.arg_key == "expression":
         return None
-    comparison = literal.find_ancestor(*_LOOKS_FOR, exp.Not, exp.NEQ, exp.Where)
+    comparison = literal.find_ancestor(*_SEARCHES, exp.Not, exp.NEQ, exp.Where)
     call = literal.find_ancestor(exp.Anonymous)
     if call is not None and fold(call.name) == "instr":
         comparison = call.parent if isinstance(call.parent, exp.Predicate) else call
-    elif comparison is None or not isinstance(comparison, _LOOKS_FOR) or _is_negated(comparison):
+    elif (
+        not isinstance(comparison, _SEARCHES) or isinstance(comparison.parent, exp.Not) or comparison.args.get("negate")
+    ):
         return None
     is_listed = isinstance(comparison, exp.In)
     pieces = [literal.name] if is_listed else [piece.strip() for piece in _WILDCARDS.split(literal.name)]
     if not any(piece.strip() for piece in pieces):
         return None
     column = comparison.find(exp.Column)
-    table = _owner(column, sources, schema) if column is not None else None
+    table = _table_of(column, sources, schema) if column is not None else None
     name = fold(column.name) if column is not None and table else None
     return SearchedText(max(pieces, key=len), table, name, literal if is_listed else comparison)
 
@@ -179,14 +185,14 @@ def longest_parts(text: str, cells: str) -> list[str]:
     equally long parts, the most frequent one comes first: a rare one, such as 不要, may be a coincidence.
     """
     key = text.lower() if len(text.lower()) == len(text) else text
-    standing = sorted(_standing(key, cells), key=lambda part: part[0] - part[1])[:_MOST_COUNTED]
+    longest = sorted(_parts_in_cells(key, cells), key=lambda part: part[0] - part[1])[:_MOST_COUNTED]
     split = cells.split(BETWEEN)
-    held = {part: sum(key[slice(*part)] in cell for cell in split) for part in standing}
-    telling = (part for part, count in held.items() if 2 * count <= len(split))
-    return [text[slice(*part)] for part in sorted(telling, key=lambda part: (part[0] - part[1], -held[part]))]
+    counts = {part: sum(key[slice(*part)] in cell for cell in split) for part in longest}
+    rare = (part for part, count in counts.items() if 2 * count <= len(split))
+    return [text[slice(*part)] for part in sorted(rare, key=lambda part: (part[0] - part[1], -counts[part]))]
 
 
-def _standing(key: str, cells: str) -> Iterator[tuple[int, int]]:
+def _parts_in_cells(key: str, cells: str) -> Iterator[tuple[int, int]]:
     """Yield the positions (start, end) in `key` of the longest parts that occur in the joined text `cells`."""
     unit = _CHARACTER if _CHINESE.search(key) else _WORD
     units = [match.span() for match in unit.finditer(key[:_MAX_CHARS])]

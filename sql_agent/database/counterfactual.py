@@ -1,28 +1,28 @@
-"""Rewrite a statement to read changed tables, in which some cells have another text or some rows are missing."""
+"""Rewrite a statement to read changed tables: some of their cells have another text, or some rows are missing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sqlglot import exp
 
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.schema import Schema, fold, quoted
+from sql_agent.database.schema import ROW_IDS, Schema, fold, quoted
 from sql_agent.schemas import Record
 
 _WITH = re.compile(r"\s*with\b", re.IGNORECASE)
-_ROW_NUMBER = re.compile(r"\b(?:rowid|_rowid_|oid)\b", re.IGNORECASE)  # SQLite's names of the row number
+_ROW_NUMBER = re.compile(rf"\b(?:{'|'.join(ROW_IDS)})\b", re.IGNORECASE)
 
 
 class Change(Record):
     """A change of one table, for `changed_statement`.
 
-    The change applies to the rows whose row key (see `Schema.row_key`) is in `ids`, or with `others` to all other rows.
-    Without a `column`, the rows are removed. With a `column`, its cells in these rows become `text`, or NULL if `text`
-    is None. With a `part`, only the occurrences of `part` in a cell are replaced by `text`. With `append`, `text` is
-    appended to the cell. Several changes of the same rows and column are applied in order. If two sets of rows overlap,
-    the first set's changes apply to the shared rows.
+    A change applies to the rows whose row key (see `Schema.row_key`) is in `ids`, or with `others` to all other rows.
+    Without a `column`, these rows are removed. With a `column`, the column's cells in these rows become `text`, or NULL
+    if `text` is None. With a `part`, only the occurrences of `part` in a cell are replaced by `text`. With `append`,
+    `text` is appended to the cell. Several changes of the same rows and column are applied in order. If two sets of
+    rows overlap, the changes of the first set apply to the shared rows.
     """
 
     table: str
@@ -46,23 +46,18 @@ def changed_statement(sql: str, schema: Schema, changes: Iterable[Change], diale
     keys = {table: key for table, _ in schema.tables if fold(table) in by_table and (key := schema.row_key(table))}
     if not keys:
         return sql
-    replaced = [
-        _replacement(table, columns, by_table[fold(table)], keys[table], schema.database, dialect)
-        for table, columns in schema.tables
-        if table in keys
-    ]
-    plain = sql
+    replaced = [_replacement(table, key, by_table[fold(table)], schema, dialect) for table, key in keys.items()]
     if re.search(rf"\b{re.escape(schema.database)}\b", sql, re.IGNORECASE):  # a WITH query takes no qualifier
-        plain = without_database(sql, (node for tree in dialect.parse(sql) if tree is not None for node in tree.walk()))
+        sql = without_database(sql, (node for tree in dialect.parse(sql) if tree is not None for node in tree.walk()))
     # A WITH query has no rowid, so the statement must read the row key's column instead.
-    plain = _ROW_NUMBER.sub(quoted(next(iter(keys.values()))), plain)
-    match = _WITH.match(plain)
-    return f"WITH {', '.join(replaced)}{',' + plain[match.end() :] if match else ' ' + plain}"
+    sql = _ROW_NUMBER.sub(quoted(next(iter(keys.values()))), sql)
+    match = _WITH.match(sql)
+    return f"WITH {', '.join(replaced)}{',' + sql[match.end() :] if match else ' ' + sql}"
 
 
-def _replacement(  # noqa: PLR0917  the parts of a WITH query, in their order
-    table: str, columns: Sequence[str], changes: list[Change], key: str, database: str, dialect: Dialect
-) -> str:
+def _replacement(table: str, key: str, changes: list[Change], schema: Schema, dialect: Dialect) -> str:
+    """Return the WITH query with the name and columns of `table`, read after `changes`."""
+
     def shown(column: str) -> str:
         name = quoted(column)
         texts: dict[str, str] = {}  # the changed cell as SQL, keyed by the condition for its rows
@@ -74,12 +69,12 @@ def _replacement(  # noqa: PLR0917  the parts of a WITH query, in their order
         cases = " ".join(f"WHEN {rows} THEN {text}" for rows, text in texts.items())
         return f"CASE {cases} ELSE {name} END AS {name}" if texts else name
 
-    selected = [*map(shown, columns)]
-    if fold(key) not in map(fold, columns):
+    selected = [*map(shown, schema.columns[table])]
+    if fold(key) not in map(fold, schema.columns[table]):
         selected.append(f"{quoted(key)} AS {quoted(key)}")
     kept = [f"NOT ({_rows(key, change)})" for change in changes if change.column is None]
     where = f" WHERE {' AND '.join(kept)}" if kept else ""
-    return f"{quoted(table)} AS (SELECT {', '.join(selected)} FROM {quoted(database)}.{quoted(table)}{where})"
+    return f"{quoted(table)} AS (SELECT {', '.join(selected)} FROM {quoted(schema.database)}.{quoted(table)}{where})"
 
 
 def _rows(key: str, change: Change) -> str:

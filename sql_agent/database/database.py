@@ -19,7 +19,8 @@ from sql_agent.database.named_values import NamedValue
 from sql_agent.database.schema import Schema
 from sql_agent.schemas import QueryAnswer, QueryLimits
 
-MAX_QUERIES = 64  # limit of concurrent queries to one database, twice that of a runner; other queries wait
+# Limit of concurrent queries to one database: twice the default `runner.concurrency`. Other queries wait.
+MAX_QUERIES = 64
 _KEPT_OPEN = 64  # databases kept open; each has a process and a connection for each concurrent query
 
 _In = ParamSpec("_In")
@@ -78,10 +79,9 @@ class _Opened:
 
 
 class DatabasePool:
-    """A thread-safe pool that opens databases by name and closes the least recently used ones.
+    """A thread-safe pool of databases that are opened by name with `open_named`; None names the run's own database.
 
-    `open_named` opens a database; the name None means the run's own database. Unused databases are closed while more
-    than `keep` databases are open.
+    While more than `keep` databases are open, those without users are closed, the least recently used first.
     """
 
     def __init__(self, open_named: Callable[[str | None], Database], *, keep: int = _KEPT_OPEN) -> None:
@@ -121,7 +121,7 @@ class DatabasePool:
                 pass
 
     def forget(self, database: Database) -> None:
-        """Close `database` once its current users have finished; for the next user the database is opened anew."""
+        """Close `database` once its current users have finished; the next user gets a newly opened database."""
         with self._lock:
             for name, opened in list(self._opened.items()):
                 if opened.database is database:

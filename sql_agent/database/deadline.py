@@ -15,9 +15,9 @@ from sql_agent.system.resources import usable_cores
 # statement next to 32 slow ones on two cores was 4.7 s. A waiting statement is paused inside SQLite and loses no work.
 _SLOW_AT_ONCE = max(1, usable_cores() - 1)
 _FAST_S = 0.001  # CPU time that a statement may use without a turn; a look-up by key needs less
-_TURN_S = 0.02  # a statement's n-th turn lasts n times as long while another statement waits
+_TURN_S = 0.02  # duration of a statement's first turn while another statement waits; the n-th turn is n times as long
 _LONGEST_TURN_S = 0.08
-_LOOK_S = 0.02  # pause between two attempts to get a turn
+_PAUSE_S = 0.02  # pause between two attempts to get a turn
 _WAITING = _SLOW_AT_ONCE  # offset of the byte that a statement locks while it waits for its first turn
 
 
@@ -26,13 +26,13 @@ class OutOfTime(BaseException):
 
 
 class Deadline:
-    """The deadline of one statement: `due` is a time of the clock `time.monotonic()`, in seconds.
+    """The deadline of one statement: `due` is in seconds of the clock `time.monotonic()`.
 
-    The slow statements of all workers take turns in a multilevel feedback queue: of the statements that wait, one with
-    the fewest turns so far goes next, so a search that needs two turns overtakes those that run until their deadline.
-    The queue consists of locks on bytes of the shared file `turns`, which the kernel releases when a worker is killed.
-    A lock on one of the first `_SLOW_AT_ONCE` bytes is a turn. A shared lock on the byte `_WAITING + n` is a statement
-    that waits and has had `n` turns.
+    The slow statements of all workers take turns in a multilevel feedback queue: the next turn goes to a waiting
+    statement with the fewest turns so far. Thus a search that needs two turns overtakes statements that run until their
+    deadline. The queue consists of locks on bytes of the file `turns`, which all workers share; the kernel releases the
+    locks of a killed worker. A lock on one of the first `_SLOW_AT_ONCE` bytes is a turn. A shared lock on the byte
+    `_WAITING + n` means that a statement waits that has had `n` turns.
     """
 
     def __init__(self, due: float, turns: IO[bytes]) -> None:
@@ -40,14 +40,14 @@ class Deadline:
         self._turns = turns
         self._slow_at = time.process_time() + _FAST_S
         self._taken = 0  # number of turns so far
-        self._turn_ends = 0.0  # the end of the turn by time.monotonic(); 0 without a turn
+        self._turn_ends = 0.0  # when the turn ends, by time.monotonic(); 0 without a turn
 
     def ends_statement(self) -> bool:
         """Return whether the deadline has passed. A slow statement first waits for its turn."""
         if self._turn_ends:
             if time.monotonic() > self._turn_ends and self._others_wait(self._taken):
                 self.end_turn()
-                time.sleep(_LOOK_S)  # time for another statement to take the turn
+                time.sleep(_PAUSE_S)  # time for another statement to take the turn
                 self._wait_for_turn()
         elif time.process_time() > self._slow_at:
             self._wait_for_turn()
@@ -62,7 +62,7 @@ class Deadline:
     def enforced(self) -> Iterator[None]:
         """Raise OutOfTime inside the `with` block once the deadline has passed. Works on the main thread only.
 
-        Needed for sqlglot, whose parse time doubles with each level of nested type names, as in `date(date(…`.
+        The time of sqlglot's parser, which nothing else ends, doubles with each level of `date(date(…`.
         """
         is_inside = True
 
@@ -79,19 +79,18 @@ class Deadline:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _wait_for_turn(self) -> None:
-        place = _WAITING + self._taken
-        fcntl.lockf(self._turns, fcntl.LOCK_SH, 1, place)
-        while (left := self._due - time.monotonic()) > 0 and not self._takes_turn():
-            time.sleep(min(_LOOK_S, left))
-        fcntl.lockf(self._turns, fcntl.LOCK_UN, 1, place)
+        offset = _WAITING + self._taken
+        fcntl.lockf(self._turns, fcntl.LOCK_SH, 1, offset)
+        while (left := self._due - time.monotonic()) > 0:
+            if not self._others_wait(self._taken - 1) and any(map(self._locks, range(_SLOW_AT_ONCE))):
+                break
+            time.sleep(min(_PAUSE_S, left))
+        fcntl.lockf(self._turns, fcntl.LOCK_UN, 1, offset)
         self._taken += 1
         self._turn_ends = time.monotonic() + min(self._taken * _TURN_S, _LONGEST_TURN_S)
 
-    def _takes_turn(self) -> bool:
-        return not self._others_wait(self._taken - 1) and any(map(self._locks, range(_SLOW_AT_ONCE)))
-
     def _others_wait(self, most: int) -> bool:
-        """Return whether a statement that had at most `most` turns waits."""
+        """Return whether another statement waits that has had at most `most` turns."""
         if most >= 0:
             if not self._locks(_WAITING, most + 1):
                 return True

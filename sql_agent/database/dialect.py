@@ -1,9 +1,8 @@
-"""Define the SQL dialect of an engine: its functions, its literals, and hints for the syntax of other engines."""
+"""Define the SQL dialect of an engine: functions, literals, and hints for those who write another engine's SQL."""
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Never
 
@@ -91,11 +90,10 @@ class StrictParser:
         raise QueryError("not_select", "a statement inside the statement is not allowed", hint="write one SELECT")
 
 
-class Dialect(ABC):
+class Dialect:
     """The SQL dialect of an engine; each engine has one instance.
 
-    Statements may call only `functions`, whose names are in lower case. `aggregates` and `window_functions` are the
-    functions that read several rows. `row_ids` are SQLite's names of the row number, such as `rowid`.
+    Statements may call only `functions`. Names of functions are in lower case.
     """
 
     name: ClassVar[str]  # sqlglot's name of the dialect
@@ -103,30 +101,26 @@ class Dialect(ABC):
     grammar: ClassVar[Grammar]
     parser: ClassVar[type[Parser]]  # keeps the names of functions as written
     aggregates: ClassVar[frozenset[str]]
-    window_functions: ClassVar[frozenset[str]] = WINDOW_FUNCTIONS
     functions: ClassVar[frozenset[str]]
-    function_hints: ClassVar[Mapping[str, str]]  # the hints, each with names of functions
+    function_hints: ClassVar[Mapping[str, str]]  # maps a hint to the functions, separated by blanks, that it replaces
     usual_functions: ClassVar[str]  # the hint for any other function
-    row_ids: ClassVar[frozenset[str]] = frozenset()
-    parts: ClassVar[re.Pattern[str]]  # groups `quoted`, `comment` and `open` (an unclosed quote)
+    # Matches a quoted text, a comment, or a quote that is never closed, as the group `quoted`, `comment` or `open`.
+    parts: ClassVar[re.Pattern[str]]
 
-    @abstractmethod
     def check_text(self, text: str, bare: str) -> None:
         """Raise QueryError if `text` contains characters that the engine and sqlglot would read differently.
 
-        `text` is a statement without comments. `bare` is the same text with the content of all quotes masked.
+        `text` is a statement without comments. `bare` is `text` with the content of all quotes masked.
         """
 
-    @abstractmethod
     def check_tokens(self, text: str, tokens: Sequence[Token]) -> None:
         """Raise QueryError if the engine would split `text` into other tokens than sqlglot's `tokens`."""
 
-    @abstractmethod
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
-        """Raise QueryError if one of `nodes`, all nodes of the syntax tree `tree` of `text`, is not allowed."""
+        """Raise QueryError if the dialect forbids one of `nodes`, all nodes of the syntax tree `tree` of `text`."""
 
     def table_key(self, name: str) -> str:
-        """Return a table's or WITH query's name as the engine compares names."""
+        """Return the name of a table or WITH query in the form in which the engine compares names."""
         return fold(name)
 
     def text_literal(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Convert an engine's error into a QueryError with the engine's message, a kind, and a hint for the model."""
+"""Convert an engine's error into a QueryError: the engine's message, the kind of the error, a hint for the model."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _TOO_LARGE = {3, 126, 1021, 1037, 1038, 1041, 1104, 1114, 1116, 1117, 1290, 1301
 
 
 class _Rule(NamedTuple):
-    """The kind and hint for SQLite messages that match `pattern`, and for MySQL errors with a number in `codes`.
+    """The kind and hint of the errors whose SQLite message matches `pattern` or whose MySQL number is in `codes`.
 
-    The pattern's group `name` is the column, table or function in question. In `hint`, {tables} is replaced by the
-    readable tables and {syntax} by `Dialect.syntax_hint`.
+    The pattern's group `name` is the unknown column, table or function. In `hint`, {tables} stands for the readable
+    tables and {syntax} for the result of `Dialect.syntax_hint`.
     """
 
     kind: str
@@ -123,7 +123,7 @@ def from_server(error: Exception, sql: str, schema: Schema) -> QueryError:
     name = quoted[1] if quoted and rule.kind in {"unknown_column", DATABASE_CHANGED} else None
     if rule.kind == DATABASE_CHANGED and name is not None:
         name = name.removeprefix(f"{schema.database}.")
-        if name not in schema.columns:  # the table did not exist at opening either
+        if name not in schema.columns:  # the table did not exist when the database was opened
             rule = rule._replace(kind="unknown_table")
     elif rule.kind == "forbidden_function":
         name = re.split(r"[.\s']+", message.replace("FUNCTION ", ""))[1]
@@ -142,7 +142,7 @@ def message_of(error: Exception) -> str:
 
 
 def unknown_quoted(name: str, tree: exp.Expr, schema: Schema) -> QueryError:
-    """Return the QueryError for a word in double quotes that is used as a column but is none."""
+    """Return the QueryError for the double-quoted word `name`, which `tree` uses as a column but which is no column."""
     hint = f"{_nearest(name, tree, schema)}; write a text in single quotes: '{name}'"
     return QueryError("unknown_column", f"no such column: {name}", hint=hint)
 
@@ -158,7 +158,7 @@ def _hint(rule: _Rule, name: str | None, sql: str, schema: Schema, dialect: Dial
 
 
 def _about_column(name: str, sql: str, schema: Schema, dialect: Dialect) -> str:
-    """Return a hint for an unknown column name, which may be a text without its quotes."""
+    """Return a hint for an unknown column, which may be a text whose quotes were forgotten."""
     try:
         tree = parse(clean(sql, dialect), dialect)
     except Exception:  # sqlglot raises exceptions of any type

@@ -1,7 +1,7 @@
 """Check that a statement is a single SELECT that reads only tables of the schema and calls only allowed functions.
 
-MySQL and MariaDB run a statement only if `check` accepts the statement. On SQLite the authorizer decides, and `check`
-provides the error messages.
+On MySQL and MariaDB, only statements that `check` accepts are run. On SQLite, the authorizer decides what is run, and
+`check` provides the error messages.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sql_agent.database.table_access import check_tables, shows_tables
 from sql_agent.errors import QueryError
 
 MAX_SQL_CHARS = 8_000
-_FIRST_WORDS = {"SELECT", "WITH"}  # without EXPLAIN, which reveals too much, and VALUES, which reads no table
+_FIRST_WORDS = {"SELECT", "WITH"}  # not EXPLAIN, which reveals too much; not VALUES, which reads no table
 _BYTE_ORDER_MARK = "\ufeff"
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|[\ud800-\udfff]")
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
 _FIRST_WORD = re.compile(r"[\s(]*([A-Za-z_]*)")
 _ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
-# Allowed arguments of exp.Subquery. A clause after the parentheses, as in `(SELECT ...) ORDER BY x`, is refused.
+# Allowed arguments of exp.Subquery. Others are clauses after the parentheses, as in `(SELECT ...) ORDER BY x`.
 _OF_SUBQUERIES = frozenset({"this", "alias", "joins"})
 _ASKS_FOR_SCHEMA = re.compile(r"\s*(?:PRAGMA|SHOW|DESC|DESCRIBE)\b", re.IGNORECASE)
 
@@ -46,7 +46,10 @@ class Checked:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a statement, cut to the limits. `tree` is None if sqlglot cannot parse the statement."""
+    """The result of a statement, cut to the limits; the other fields as in `Checked`.
+
+    `tree` is None if sqlglot cannot parse the statement.
+    """
 
     columns: tuple[str, ...]
     records: tuple[Row, ...]
@@ -106,7 +109,7 @@ def _syntax_error(error: ParseError, text: str, dialect: Dialect) -> QueryError:
     details = error.errors[0] if error.errors else {}
     near = str(details.get("highlight") or "").strip()
     description = str(details.get("description") or "").rstrip(".")
-    if not description or "<" in description:  # sqlglot has put a Python object into its message
+    if not description or "<" in description:  # some messages of sqlglot contain the repr of a Python object
         description = "the statement is incomplete"
     place = f" near {near[:60]!r}" if near else ""
     return QueryError("syntax", f"{description}{place}", hint=dialect.syntax_hint(text))
@@ -167,7 +170,7 @@ def clean(sql: str, dialect: Dialect) -> str:
 
 
 def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
-    """Return the statement without comments, and a copy of equal length in which the content of quotes is masked."""
+    """Return the statement without comments, and the same text with the content of quotes masked."""
     text: list[str] = []
     bare: list[str] = []
     position = 0
@@ -192,7 +195,7 @@ def _first_word(text: str) -> str:
 
 
 def _check_characters(bare: str) -> None:
-    """Refuse full-width punctuation and unusual spaces outside quotes, because engines read them as parts of names."""
+    """Raise QueryError for full-width punctuation and unusual spaces, which engines read as parts of names."""
     for match in _NON_ASCII.finditer(bare):
         char = match.group()
         if not char.isalnum():

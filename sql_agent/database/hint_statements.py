@@ -1,4 +1,4 @@
-"""Build the statements that hints suggest: a text searched in another column, fewer conditions, other outputs."""
+"""Build the statements that hints suggest: with a text searched in another column, fewer conditions, other outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 class Place(NamedTuple):
-    """Where a text is in the database: `text` is a whole cell of a column, or a part of cells."""
+    """A column whose cells contain `text`, as a whole cell or, with `is_part`, as a part of cells."""
 
     table: str
     column: str
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Variants:
-    """Builds variants of statements on one database. `name_columns` gives the column that names a table's rows."""
+    """Builds variants of statements on one database. `name_columns` maps a table to the column with its rows' names."""
 
     def __init__(self, schema: Schema, dialect: Dialect, name_columns: Mapping[str, str | None]) -> None:
         self._schema = schema
@@ -38,8 +38,8 @@ class Variants:
     ) -> exp.Query:
         """Return the statement with `text` searched at `place`.
 
-        If `place` is in another table, a SELECT of that table is returned, with the conditions `parts` on other tables
-        whose columns that table has.
+        If `place` is in another table, or the text is in a list after IN, the result is a SELECT from the place's
+        table. Of `parts`, conditions on other tables are kept if the place's table has their columns.
         """
         if place.table != text.table or isinstance(text.node, exp.Literal):
             columns = set(map(fold, self._schema.columns[place.table]))
@@ -62,25 +62,29 @@ class Variants:
         return showing(changed, first=[self._column(name or "", alias)] if place.is_part else [])
 
     def all_at(self, tree: exp.Query, places: Mapping[SearchedText, Place]) -> exp.Query:
-        """Return the statement with each text searched at its place, a column of the same table."""
+        """Return the statement with each text searched at its place, which is in the text's table."""
         found = [(text, place, text.node.find(exp.Column)) for text, place in places.items()]
         return edited(tree, [(text.node, self._test(at, column.table if column else "")) for text, at, column in found])
 
     def renamed(self, tree: exp.Query, names: Iterable[tuple[exp.Column, str]]) -> exp.Query:
-        """Return the statement with another name for each column of `names`."""
+        """Return the statement with each column of `names` replaced by the column with the given name."""
         return edited(tree, [(column, self._column(name, column.table)) for column, name in names])
 
     def without(self, tree: exp.Query, parts: Sequence[Condition]) -> list[exp.Query]:
-        """Return `tree` with the columns of the conditions `parts` as outputs instead; [] if no condition is left."""
+        """Return `tree` with the columns of the conditions `parts` as outputs in place of these conditions.
+
+        Returns [] if no condition would be left.
+        """
         if not 0 < len(parts) < len(conditions(tree, self._schema, self._dialect)):
             return []
         rest = edited(tree, [(part.node, None) for part in parts])
         return [showing(rest, last=[column for part in parts for column in part.node.find_all(exp.Column)])]
 
     def of_one_table(self, tree: exp.Query, where: Place | Condition, others: Iterable[exp.Expr] = ()) -> exp.Query:
-        """Return a SELECT of one table with the outputs of `tree` that the table has, else the row's name.
+        """Return a SELECT from the table of `where`, with the conditions `where` and `others`.
 
-        Without such outputs, a row that is found by its name is read whole.
+        Its outputs are those of `tree` whose columns the table has; else the columns in `tree`, if `tree` reads the
+        table; else all columns for a row that is found by its name, and the names of the rows otherwise.
         """
         test = self._test(where) if isinstance(where, Place) else without_aliases(where.node)
         table = where.table or ""
@@ -104,7 +108,7 @@ class Variants:
         return showing(select, first=[self._column(name)] if name is not None and not is_named else [])
 
     def reading(self, tree: exp.Query, columns: Iterable[str], *, instead_of: Sequence[exp.Expr]) -> exp.Query:
-        """Return the statement with the outputs `columns` in place of the outputs `instead_of`."""
+        """Return the statement with the outputs `columns` in place of `instead_of`."""
         kept = [output.copy() for output in tree.selects if output not in instead_of]
         changed = tree.copy()
         changed.set("expressions", [*kept, *map(self._column, columns)])
@@ -120,22 +124,22 @@ class Variants:
         return exp.column(self.identifier(name), table=self.identifier(alias) if alias else None)
 
     def identifier(self, name: str) -> exp.Identifier:
-        """Return a name, in quotes where the dialect needs them."""
+        """Return `name` as an identifier, in quotes if the dialect needs them."""
         is_plain = _WORD.fullmatch(name) is not None and name.upper() not in _keywords(self._dialect)
         return exp.to_identifier(name, quoted=not is_plain)
 
 
 def showing(tree: exp.Query, first: Iterable[exp.Column] = (), last: Iterable[exp.Column] = ()) -> exp.Query:
-    """Add columns before and after the outputs of `tree`, if all outputs are plain columns, and return `tree`."""
+    """Add outputs at the beginning and end of `tree`, if its outputs are plain columns, and return `tree`."""
     outputs = [output.unalias() for output in tree.selects]
     is_plain = all(isinstance(output, exp.Column) and not output.is_star for output in outputs)
     if isinstance(tree, exp.Select) and is_plain and not tree.args.get("distinct") and not tree.args.get("group"):
         shown = {fold(output.name) for output in outputs}
-        before, behind = (
+        before, after = (
             {fold(column.name): column.copy() for column in columns if fold(column.name) not in shown}.values()
             for columns in (first, last)
         )
-        tree.set("expressions", [*before, *tree.selects, *behind])
+        tree.set("expressions", [*before, *tree.selects, *after])
     return tree
 
 

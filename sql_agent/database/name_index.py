@@ -1,6 +1,6 @@
-"""Find names of rows that are similar to a text: longer names, aliases, misspellings, parts, abbreviations.
+"""Find the names of rows that are similar to a text: longer names, aliases, misspellings, parts, abbreviations.
 
-Names are compared whole, not by trigrams, because most Chinese names have one to four characters. A search in 50,000
+Whole names are compared, not trigrams, because most Chinese names have one to four characters. A search among 50,000
 names takes a few milliseconds.
 """
 
@@ -18,12 +18,12 @@ from rapidfuzz.distance import OSA, LCSseq
 
 from sql_agent.database.schema import Naming, Schema, fold, quoted
 
-MAX_NAMES = 100_000  # maximum for one table
-MAX_SEARCHED_CHARS = 80
+_MAX_NAMES = 100_000  # maximum for one table
+_MAX_SEARCHED_CHARS = 80
 _CANDIDATES = 200
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
-_SHARED_CHARS = 3  # minimum of consecutive Chinese characters that a text and a name must share, without a common end
-_COMMON_END = 100  # minimum number of names that share a common end of two or three characters
+_SHARED_CHARS = 3  # minimum number of consecutive Chinese characters that a text and a name must share
+_COMMON_END = 100  # an end of two or three characters is common if at least this many names have it
 _MAX_SHARING_CHARS = 20  # a longer Chinese text is not searched for parts of names
 _MAX_CUT_CHARS = 8  # maximum length of a text whose beginning or end may abbreviate a name
 _MOST_CUT = 4  # maximum number of characters of a text before or after a misspelt Chinese name
@@ -37,13 +37,15 @@ _DASH = re.compile("[‐-―−]")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
 _SHORT_CHINESE = re.compile(r"[\u3400-\u9fff]{2,4}")
 _INITIALS = re.compile(r"[a-z][a-z0-9]{1,5}")
-# Most characters of a name before the first character of its abbreviation, and between two of them.
+# Maximum number of characters of a name before the first character of its abbreviation, and between two of them.
 _MAX_BEFORE, _MAX_BETWEEN = 3, 5
 _FEW = 4  # a beginning of more names is too common, such as 复方
 
 
 @dataclass(frozen=True)
 class Name:
+    """The name of a row as its cell has it, and the cell's table and column."""
+
     text: str
     table: str
     column: str
@@ -52,9 +54,9 @@ class Name:
 class Found(NamedTuple):
     """The names of rows that are similar to one text, the most similar first.
 
-    `exact` names equal the text except for case and blanks. `aliases` are names of rows with the text as alias.
-    `longer` names contain the text. `near` names are misspelt in the text or are part of the text.
-    `abbreviated` names may be abbreviated by the text, by its beginning or by its end.
+    `exact` names equal the text except for case and blanks. `aliases` are the names of rows with the text as alias.
+    `longer` names contain the text. The text misspells or contains `near` names. The text, or its beginning or end, may
+    abbreviate `abbreviated` names.
     """
 
     exact: tuple[Name, ...] = ()
@@ -73,33 +75,31 @@ class NameIndex:
         for text, name in names:
             if key := comparable(text):
                 self._names.setdefault(key, {})[name] = None
-        self._keys = list(self._names)
+        self.keys: Sequence[str] = list(self._names)  # all names and aliases, in the form of `comparable`
         self._by_size: dict[int, list[str]] = {}
-        for key in self._keys:
+        for key in self.keys:
             self._by_size.setdefault(len(key), []).append(key)
-        self._all = "\n".join(self._keys)
-        self._longest = max(map(len, self._keys), default=0)
-        ends = Counter(key[-size:] for key in self._keys for size in (2, 3) if len(key) > size)
-        # Common ends of names, such as 胶囊; the text before such an end may be a part of an unknown name.
+        self._all = "\n".join(self.keys)
+        self._longest = max(map(len, self.keys), default=0)
+        ends = Counter(key[-size:] for key in self.keys for size in (2, 3) if len(key) > size)
+        # Common ends of names, such as 胶囊. The text before such an end may be a part of an unknown name.
         self.ends = tuple(end for end, count in ends.items() if count >= _COMMON_END)
 
     def find(self, text: str) -> Found:
-        key = comparable(text)[:MAX_SEARCHED_CHARS]
+        """Return the names that are similar to the first 80 characters of `text`."""
+        key = comparable(text)[:_MAX_SEARCHED_CHARS]
         if not key:
             return Found()
-        same = self._names.get(key, {})
-        own = tuple(name for name in same if comparable(name.text) == key)
-        longer = [longer for longer in self._with(key) if longer != key]
-        aliases = tuple(name for name in same if name not in own)
-        rows = tuple(name for name in self._named(longer) if name not in aliases)
-        near = () if own or aliases else self._named(self._near(key, is_part=bool(rows)))
-        short = () if own or aliases or near else self._named(self._abbreviated(key) if rows else self._short_for(key))
-        return Found(own, aliases, rows, tuple(name for name in near if name not in rows), short)
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """Return all names and aliases, in the form of `comparable`."""
-        return self._keys
+        exact = self.exact(key)
+        aliases = tuple(name for name in self.rows(key) if name not in exact)
+        longer = tuple(
+            name for name in self._named(other for other in self._with(key) if other != key) if name not in aliases
+        )
+        if exact or aliases:
+            return Found(exact, aliases, longer)
+        near = self._named(self._near(key, is_part=bool(longer)))
+        short = () if near else self._named(self._abbreviated(key) if longer else self._short_for(key))
+        return Found((), (), longer, tuple(name for name in near if name not in longer), short)
 
     def rows(self, key: str) -> tuple[Name, ...]:
         """Return the rows with the name or alias `key`, which has the form of `comparable`."""
@@ -108,15 +108,15 @@ class NameIndex:
     def exact(self, text: str) -> tuple[Name, ...]:
         """Return the names that equal `text` except for case and blanks."""
         key = comparable(text)
-        return tuple(name for name in self._names.get(key, {}) if comparable(name.text) == key)
+        return tuple(name for name in self.rows(key) if comparable(name.text) == key)
 
     def _named(self, keys: Iterable[str]) -> tuple[Name, ...]:
-        """Return the rows of each of `keys`, those with the key as name before those with the key as alias."""
+        """Return the rows of `keys`; of each key, first the rows with the key as name, then those with it as alias."""
         ordered = (sorted(self._names[key], key=lambda name: comparable(name.text) != key) for key in keys)
         return tuple(dict.fromkeys(name for names in ordered for name in names))
 
     def _near(self, key: str, *, is_part: bool) -> list[str]:
-        """Return index keys that are misspelt in `key` or are part of `key`, else keys that share a part with `key`.
+        """Return the index keys that `key` misspells or contains, else those that share a part with `key`.
 
         With `is_part`, which means that names contain `key`, shared parts are not searched.
         """
@@ -124,21 +124,21 @@ class NameIndex:
         if mistyped or is_part or (inside and 2 * len(inside[0]) >= len(key)):
             return [*mistyped, *inside]
         part, sharing = self._sharing(key)
-        # A shared part must be two characters longer than a whole name: 肺炎 in 老年肺炎球菌.
+        # A shared part must be two characters longer than a whole name in `key`, such as 肺炎 in 老年肺炎球菌.
         return sharing if inside and len(part) > len(inside[0]) + 1 else inside or sharing
 
     def _with(self, part: str) -> list[str]:
         """Return the index keys that contain `part`: first those that start with `part`, then shorter before longer."""
         if part not in self._all:
             return []
-        found = (key for key in self._keys if part in key)
+        found = (key for key in self.keys if part in key)
         return sorted(found, key=lambda key: (not key.startswith(part), len(key)))
 
     def _sharing(self, key: str) -> tuple[str, list[str]]:
-        """Return the longest part of `key` that names contain, such as a stem or a name in a sentence, and these names.
+        """Return the longest part of `key` that names contain, and these names.
 
-        A part shorter than half of `key` must be in few names. In alphabetic text a part is one to three words, which
-        may be misspelt.
+        If the part is shorter than half of `key`, few names may contain the part. In alphabetic text, a part is one to
+        three words, which may be misspelt.
         """
         if _CHINESE.search(key):
             parts = self._chinese_parts(key) if len(key) <= _MAX_SHARING_CHARS else []
@@ -151,7 +151,7 @@ class NameIndex:
         return "", []
 
     def _chinese_parts(self, key: str) -> Iterator[str]:
-        """Yield the substrings of `key` with at least three characters before its common end, the longest first."""
+        """Yield the substrings of `key` with three or more characters before its common end, the longest first."""
         stem = self._stem_size(key)
         for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
             yield from (key[start : start + size] for start in range(min(len(key) - size, stem - _SHARED_CHARS) + 1))
@@ -175,11 +175,10 @@ class NameIndex:
         return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0])) if far]
 
     def _short_for(self, key: str) -> list[str]:
-        """Return names that `key` abbreviates, else names that begin with, or are abbreviated by, a part of `key`.
+        """Return names that `key` abbreviates, else names that begin with a part of `key` or that the part abbreviates.
 
-        The part is the end or the beginning of `key`; two characters are no abbreviation, because too many names
-        contain them in order. For a beginning, the name must share most of `key`: 格列美脲 is not short for 格列齐特,
-        nor 奥利替芬定 for 奥利司他胶囊.
+        The part is the end or the beginning of `key`. Two characters are no abbreviation, because too many names
+        contain them in order. For the beginning, the name must share most of `key`: 格列美脲 is not short for 格列齐特.
         """
         found = self._abbreviated(key)
         if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
@@ -195,7 +194,7 @@ class NameIndex:
         return []
 
     def _begun(self, part: str) -> list[str]:
-        """Return the names that begin with `part`; none if more than `_FEW` do."""
+        """Return the names that begin with `part`; [] if they are more than `_FEW`."""
         begun = [name for name in self._with(part) if name.startswith(part)]
         return begun if len(begun) <= _FEW else []
 
@@ -218,7 +217,7 @@ class NameIndex:
     def _inside(self, key: str) -> list[str]:
         """Return the longest non-overlapping names that occur in `key`, the longest first.
 
-        An alias comes after a row's name that contains the alias, such as 阿奇霉素 after 阿奇霉素片.
+        Before an alias comes a row's name that contains the alias, such as 阿奇霉素片 before 阿奇霉素.
         """
         places = [
             (start, end)
@@ -231,31 +230,31 @@ class NameIndex:
         for start, end in sorted(places, key=lambda place: place[0] - place[1]):
             if all(end <= first or last <= start for first, last in taken):
                 taken.append((start, end))
-        return [name for start, end in taken for name in self._named_so(key[start:end])]
-
-    def _named_so(self, key: str) -> list[str]:
-        if any(comparable(name.text) == key for name in self._names[key]):
-            return [key]
-        return [*[longer for longer in self._with(key) if longer != key][:1], key]
+        found: list[str] = []
+        for start, end in taken:
+            name = key[start:end]
+            found += [] if self.exact(name) else [longer for longer in self._with(name) if longer != name][:1]
+            found.append(name)
+        return found
 
 
 def read_names(
     schema: Schema, namings: Mapping[str, Naming], read: Callable[[str], Iterable[tuple[object, ...]]]
 ) -> Iterator[tuple[str, Name]]:
-    """Read the names of all tables' rows and yield the pairs for `NameIndex`. `read` runs one SELECT for each table."""
-    for table, naming in namings.items():
-        if (own_table := schema.spelled(table)) is None:
+    """Read the names of all tables' rows with `read`, which runs a SELECT, and yield the pairs for `NameIndex`."""
+    for known_as, naming in namings.items():
+        if (table := schema.spelled(known_as)) is None:
             continue
-        own = schema.columns[own_table]
-        name_column = next(column for column in own if fold(column) == fold(naming.column))
-        others = {column: aliases for column, aliases in naming.aliases.items() if fold(column) in map(fold, own)}
-        columns = ", ".join(quoted(column) for column in (name_column, *others))
+        columns = schema.columns[table]
+        name_column = next(column for column in columns if fold(column) == fold(naming.column))
+        others = {column: aliases for column, aliases in naming.aliases.items() if fold(column) in map(fold, columns)}
+        selected = ", ".join(map(quoted, (name_column, *others)))
         names: dict[str, Name] = {}
-        for name_text, *cells in read(f"SELECT {columns} FROM {quoted(own_table)} LIMIT {MAX_NAMES}"):
-            if not isinstance(name_text, str) or not name_text.strip():
+        for text, *cells in read(f"SELECT {selected} FROM {quoted(table)} LIMIT {_MAX_NAMES}"):
+            if not isinstance(text, str) or not text.strip():
                 continue
-            names[comparable(name_text)] = name = Name(name_text, own_table, name_column)
-            yield name_text, name
+            names[comparable(text)] = name = Name(text, table, name_column)
+            yield text, name
             for cell, aliases in zip(cells, others.values(), strict=True):
                 if isinstance(cell, str):
                     yield from ((alias, name) for alias in aliases(cell))
@@ -265,9 +264,10 @@ def read_names(
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
     """Yield each everyday name in `naming.called` with the row that has the formal name, as a `Name`.
 
-    If no row has the formal name, everyday names are yielded with the shortest names that contain it as a word, such as
-    盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素, which differs; and the formal name with rows
-    that have an everyday name. `names` maps comparable texts to row names.
+    If no row has the formal name, its everyday names are yielded with the shortest row names that contain the formal
+    name as a word, such as 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素, which differs. In addition,
+    the formal name is yielded with rows that have an everyday name as name. `names` maps the comparable form of a row's
+    name to its `Name`.
     """
     all_names = "\n".join(["", *names, ""])
     rest = rest_pattern(naming.beside)
@@ -280,7 +280,7 @@ def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tupl
 
 
 def rest_pattern(beside: frozenset[str]) -> re.Pattern[str]:
-    """Return the pattern of the text that may surround a formal name: words of `beside`, blanks and punctuation."""
+    """Return a pattern for what may surround a formal name: words of `beside`, blanks and punctuation."""
     words = sorted(map(comparable, beside), key=len, reverse=True)
     return re.compile("|".join([*map(re.escape, words), r"[\s(),-]"]).join(["(?:", ")*"]))
 
@@ -297,18 +297,18 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 
 
 def comparable(text: str) -> str:
-    """Return `text` in NFKC and lower case with single blanks and plain dashes, to compare names."""
+    """Return `text` in the form in which names are compared: NFKC, lower case, single blanks, plain dashes."""
     return " ".join(_DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold().split())
 
 
 def _may_be_misspelt(part: str, key: str) -> bool:
-    """Return whether `part` is worth a slow search for misspellings: words, or most of a Chinese text."""
+    """Return whether misspellings of `part` are searched, which is slow: if it is words, or most of a Chinese text."""
     is_most = len(key) - _MOST_CUT <= len(part) and len(part) >= _TYPO_EVERY
     return not _CHINESE.search(key) or (is_most and (key.startswith(part) or key.endswith(part)))
 
 
 def _word_parts(key: str) -> Iterator[str]:
-    """Yield the groups of three consecutive words, then of two, then single words, of at least five letters each."""
+    """Yield three consecutive words each, then two, then single words, if they have at least five characters."""
     words = key.split()
     if len(words) > _MAX_WORDS:
         return
@@ -318,7 +318,7 @@ def _word_parts(key: str) -> Iterator[str]:
 
 
 def is_word(text: str, start: int, end: int) -> bool:
-    """Return whether text[start:end] is Chinese or over two characters, and not a piece of a longer ASCII word."""
+    """Return whether text[start:end] is no piece of an ASCII word, and is Chinese or has three or more characters."""
     word = text[start:end]
     if len(word) < 3 and not _CHINESE.search(word):
         return False

@@ -1,8 +1,8 @@
-"""Find the values of a database that a question names, so that a statement copies them and does not guess.
+"""Find the values of a database that a question names, so that a model can copy them into its statement.
 
-A value is the name or alias of a row, which may be misspelt, or a word of text cells: an item of a cell, or a part of
-items. A question in Chinese has no blanks, so every part is looked up, and of overlapping parts the longest name or
-item counts. A word is shown with the columns that have it as an item, then those with most.
+A value is the name or alias of a row, which may be misspelt, or a word of text cells. A cell such as "a; b" has the
+items "a" and "b"; a word is an item or a part of items. Chinese has no blanks, so every part of a question is looked
+up; of overlapping parts, the longest name or item counts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from sql_agent.schemas import Record
 
 MAX_VALUES = 5  # maximum for one question
 _MAX_TEXT = 600  # maximum number of searched characters of a question
-_MAX_COLUMNS = 4  # maximum for one value
-_MAX_OF_TABLE = 2  # maximum of these from one table
-_MAX_ROWS = 3  # maximum for one name
-_MAX_ITEMS = 300_000  # maximum in memory
+_MAX_COLUMNS = 4  # maximum number of columns for one value
+_MAX_OF_TABLE = 2  # maximum number of these columns from one table
+_MAX_ROWS = 3  # maximum number of rows for one name
+_MAX_ITEMS = 300_000  # maximum number of items in memory
 _MAX_ITEM_CHARS = 40
 _MAX_CUT_CHARS = 8  # maximum length of an item that is also found by all but its first or last character
 _MIN_PART_CHARS = 3  # minimum length of the beginning of a name
@@ -39,8 +39,8 @@ _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _MOST_SIMILAR = 50  # maximum number of names whose edit distance to a question is computed
 _SEVERAL = 3  # minimum number of names with a word that make the word a term
 _ITEM_SHARE = 0.005  # minimum share of a term's occurrences that are whole items
-_MIN_OCCURRENCES = 5  # minimum for a word that is no item, minus the word's length
-_MOST_OCCURRENCES = 20  # a part that occurs more often and never as an item is no term: 少量
+# A term that is never an item occurs at least 5 - len(term) times, and at most 20 times, unlike the frequent 少量.
+_MIN_OCCURRENCES, _MOST_OCCURRENCES = 5, 20
 _SINGLE_SHARE = 0.9  # minimum share of one-item cells in a column of single values
 _SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")
 _QUOTED = re.compile(r"[“\"「『](\S.{0,30}?\S)[”\"」』]")
@@ -50,7 +50,7 @@ _Column = tuple[str, str]
 
 
 class NamedValue(Record):
-    """A value and the columns that contain it; `operator` is `LIKE` for a pattern. `str()` returns a condition."""
+    """A value and the columns that contain it; `operator` is `LIKE` if `value` is a pattern. `str()` is a condition."""
 
     columns: tuple[_Column, ...]
     operator: Literal["=", "LIKE"]
@@ -65,9 +65,9 @@ class NamedValue(Record):
 class _Span:
     """A part of the question and the values that the part names.
 
-    `word` is the part if it is a word of text cells, whose columns are looked up last.
-    `is_name` is whether the part is the name of a row or the beginning of several names.
-    `is_whole` is whether the part is the name of a row, a whole item of a cell, or in quotation marks.
+    `word` is the part itself if it is a word of text cells, whose columns are looked up last; else "". `is_name` is
+    whether the part names a row or begins several names. `is_whole` is whether the part is the name of a row, a whole
+    item of a cell, or in quotation marks.
     """
 
     start: int
@@ -84,7 +84,7 @@ class ValueIndex:
     def __init__(self, names: NameIndex, texts: CellTexts) -> None:
         self._names = names
         self._keys = sorted(names.keys)
-        # Each end of a name with the name, to look up parts from the middle of names.
+        # Pairs of an end of a name and the name, to look up parts from the middle of names.
         self._ends = sorted(
             (key[start:], key)
             for key in self._keys
@@ -93,7 +93,8 @@ class ValueIndex:
         )
         self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
         self._columns = list(texts.columns)
-        self._single: dict[int, frozenset[str]] = {}  # {column of single values: the items that are whole cells}
+        # Maps the number of a column with single values to the items that are whole cells.
+        self._single: dict[int, frozenset[str]] = {}
         self._items = self._read_items(texts)
         short = [item for item in self._items if 3 <= len(item) <= _MAX_CUT_CHARS and self._is_text(item)]
         self._cut_items = {cut for item in short for cut in (item[:-1], item[1:])}
@@ -102,7 +103,7 @@ class ValueIndex:
         self._with_pair: dict[str, list[int]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             if len(key) >= _MIN_MISSPELT_CHARS:
-                # An error in the middle of four characters leaves one pair, so pairs around a character count too.
+                # An error in the middle of four characters leaves one pair: pairs around a character are added.
                 for pair in {*_pairs(key), *(_pairs(key, 2) if len(key) == _MIN_MISSPELT_CHARS else ())}:
                     self._with_pair[pair].append(number)
 
@@ -111,7 +112,7 @@ class ValueIndex:
         text = comparable(question[:_MAX_TEXT])
         exact = [span for start, end in _words(text) for span in self._exact(text, start, end)]
         spans = [*exact, *self._misspelt(text, exact), *self._quoted(text)]
-        taken: list[_Span] = []  # items that are no terms count too, so 病治疗 is no item
+        taken: list[_Span] = []  # also items that are no terms, so that an overlapping part such as 病治疗 is left out
         shown: list[_Span] = []
         for span in sorted(spans, key=lambda span: (not span.is_whole, span.start - span.end, not span.is_name)):
             if all(span.end <= other.start or other.end <= span.start for other in taken):
@@ -126,21 +127,23 @@ class ValueIndex:
         return list(dict.fromkeys(values))[:MAX_VALUES]
 
     def _exact(self, text: str, start: int, end: int) -> Iterator[_Span]:
-        """Yield text[start:end] as a word, with the rows that it names, and as a part of names."""
+        """Yield text[start:end] as a word or the name of rows, and as a part of names."""
         part = text[start:end]
         rows = self._rows(part)
         begun = self._begun(part) if not rows else ()
-        # A word before a common end of names is a piece of an unknown name: 定痛 of 舒络定痛颗粒.
+        # A word before a common end of names is a piece of an unknown name, such as 定痛 in 舒络定痛颗粒.
         word = part if self._is_word(part) and (rows or not text.startswith(self._names.ends, end)) else ""
         is_name, is_text = bool(rows) or len(begun) > 1, self._is_text(word)
         is_whole = bool(rows) or is_text or (bool(begun) and len(part) >= _MIN_MIDDLE_CHARS)
         if rows or word:
             yield _Span(start, end, tuple(_whole(rows)), word, is_name, is_whole)
         if begun and not is_text:
-            yield _Span(start, end, tuple(_beginning(part, begun)), "", is_name, is_whole)
+            columns = tuple(dict.fromkeys((row.table, row.column) for row in begun))
+            value = NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
+            yield _Span(start, end, (value,), "", is_name, is_whole)
 
     def _quoted(self, text: str) -> Iterator[_Span]:
-        """Yield each part in quotation marks that cells contain, with the columns of the cells."""
+        """Yield each part in quotation marks that cells contain, with the cells' columns."""
         for match in _QUOTED.finditer(text):
             if columns := _few(self._columns_with(match[1])):
                 value = NamedValue(columns=columns, operator="LIKE", value=f"%{match[1]}%")
@@ -152,17 +155,17 @@ class ValueIndex:
         return [row for row in rows if comparable(row.text) == key] or rows
 
     def _is_text(self, item: str) -> bool:
-        """Return whether a column that names no rows has the item."""
+        """Return whether `item` is an item of a column other than those that name rows."""
         return any(self._columns[number] not in self._name_columns for number in self._items.get(item, ()))
 
     def _is_word(self, part: str) -> bool:
-        """Return whether the part is an item of a text, or such an item without its first or last character."""
+        """Return whether `part` is an item of a text, or such an item without its first or last character."""
         if _NUMBER.fullmatch(part):
             return False
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
     def _is_term(self, word: str) -> bool:
-        """Return whether a word is a term: an item, a word of several names, or one between varied characters."""
+        """Return whether `word` is a term: an item, a word of several names, or a word between varied characters."""
         columns = [column for column in self._columns if column not in self._name_columns]
         near = [pair for column in columns for pair in self._texts.beside(word, column)]
         whole = sum(before + after == "" for before, after in near)
@@ -173,14 +176,14 @@ class ValueIndex:
         return max(2, _MIN_OCCURRENCES - len(word)) <= len(near) <= min(_MOST_OCCURRENCES, min(kinds, default=0) ** 2)
 
     def _with_word(self, word: str, rows: Sequence[NamedValue]) -> Iterator[NamedValue]:
-        """Yield the columns in which a word occurs, those of single values apart.
+        """Yield a value for the columns with `word` as a whole cell, and one for the other columns that contain `word`.
 
-        Columns with the word as an item come first, then others, then names of several rows.
+        Columns with the word as an item come first, then others, then those with names of several rows.
         """
         numbers = self._items.get(word, ())
         items = {self._columns[number] for number in numbers}
         counts = self._columns_with(word) if word else {}
-        # Sentences about a row repeat its name: only items count.
+        # Sentences about a row repeat the row's name, so for the name of a row only items count.
         found = [column for column in counts if column not in self._name_columns and (not rows or column in items)]
         shown = _few(found, items)
         known = {column for value in rows for column in value.columns}
@@ -191,7 +194,7 @@ class ValueIndex:
                 yield NamedValue(columns=having, operator="LIKE", value=pattern)
 
     def _begun(self, part: str) -> Sequence[Name]:
-        """Return the rows whose name begins with `part`, else the rows whose name contains `part` if they are few."""
+        """Return the rows whose name begins with `part`, else those whose name contains `part` if they are few."""
         if len(part) < _MIN_PART_CHARS or not part[-1].isalnum():
             return ()
         first, last = bisect_left(self._keys, part), bisect_right(self._keys, part + chr(sys.maxunicode))
@@ -200,7 +203,7 @@ class ValueIndex:
         return [row for row in rows if part in row.text.lower()]  # LIKE searches no alias
 
     def _in_few(self, part: str) -> list[str]:
-        """Return the names that contain `part` after their beginning; none if more than `_FEW` do."""
+        """Return the names that contain `part` after their beginning; [] if they are more than `_FEW`."""
         if len(part) < _MIN_MIDDLE_CHARS:
             return []
         first = bisect_left(self._ends, (part,))
@@ -208,7 +211,7 @@ class ValueIndex:
         return found if len(found) <= _FEW else []
 
     def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:
-        """Yield the parts of the text that misspell a name, unless an exact name mostly covers them."""
+        """Yield the parts of the text that misspell a name, except parts that an exact name mostly covers."""
         pairs = {*_pairs(text), *_pairs(text, 2)}
         shared = Counter(number for pair in pairs for number in self._with_pair.get(pair, ()))
         near = []
@@ -216,7 +219,7 @@ class ValueIndex:
             length = len(self._keys[number])
             if count >= max(2, length - 1 - 2 * (length // _TYPO_EVERY)):  # an error changes at most two pairs
                 near.append((-count / length, self._keys[number]))
-        similar: dict[tuple[int, int, int], list[Name]] = defaultdict(list)  # by distance, start, end
+        similar: dict[tuple[int, int, int], list[Name]] = defaultdict(list)  # keyed by distance, start and end
         for _, key in sorted(near)[:_MOST_SIMILAR]:
             distance, start, end = min(_windows(text, key), default=(0, 0, 0))
             known = (min(end, other.end) - max(start, other.start) for other in exact if other.is_name)
@@ -227,7 +230,7 @@ class ValueIndex:
             yield _Span(start, end, tuple(_whole(rows)), word, is_name=True)
 
     def _read_items(self, texts: CellTexts) -> dict[str, tuple[int, ...]]:
-        """Return for each item the numbers of its columns, the one with most occurrences first."""
+        """Return the numbers of each item's columns, the one with most occurrences first, and fill `_single`."""
         counts: dict[str, dict[int, int]] = {}
         for number, cells in enumerate(texts.columns.values()):
             found: Counter[str] = Counter()
@@ -247,14 +250,14 @@ class ValueIndex:
 
 
 def _few(columns: Iterable[_Column], items: Collection[_Column] = ()) -> tuple[_Column, ...]:
-    """Return the first columns, those of `items` before others, and of each table its first ones.
+    """Return at most four columns: of each table the first two, those of `items` before others.
 
-    More columns of a table follow only if they are in `items`.
+    Further columns of a table are returned only if they are in `items`.
     """
     ordered = sorted(columns, key=lambda column: column not in items)
-    place = {column: [table for table, _ in ordered[:at]].count(column[0]) for at, column in enumerate(ordered)}
-    few = [column for column in ordered if column in items or place[column] < _MAX_OF_TABLE]
-    return tuple(sorted(few, key=lambda column: (column not in items, place[column] >= _MAX_OF_TABLE))[:_MAX_COLUMNS])
+    rank = {column: [table for table, _ in ordered[:at]].count(column[0]) for at, column in enumerate(ordered)}
+    few = [column for column in ordered if column in items or rank[column] < _MAX_OF_TABLE]
+    return tuple(sorted(few, key=lambda column: (column not in items, rank[column] >= _MAX_OF_TABLE))[:_MAX_COLUMNS])
 
 
 def _whole(rows: Sequence[Name]) -> list[NamedValue]:
@@ -266,13 +269,8 @@ def _whole(rows: Sequence[Name]) -> list[NamedValue]:
     ]
 
 
-def _beginning(part: str, begun: Sequence[Name]) -> Iterator[NamedValue]:
-    if columns := tuple(dict.fromkeys((row.table, row.column) for row in begun)):
-        yield NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
-
-
 def _words(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each part of the text that contains whole alphabetic words."""
+    """Yield the start and end of each part of the text that cuts no alphabetic word."""
     for start in range(len(text)):
         for end in range(start + 2, min(len(text), start + _MAX_ITEM_CHARS) + 1):
             if is_word(text, start, end) and not text[start].isspace() and not text[end - 1].isspace():
@@ -282,7 +280,7 @@ def _words(text: str) -> Iterator[tuple[int, int]]:
 def _windows(text: str, key: str) -> Iterator[tuple[int, int, int]]:
     """Yield the edit distance, start and end of each part of the text that may be a misspelt `key`.
 
-    The first character counts as spelt right: 的综合征 is not a misspelt name such as X综合征.
+    The first character must be right: 的综合征 is not a misspelt X综合征.
     """
     allowed = len(key) // _TYPO_EVERY
     start = text.find(key[0])

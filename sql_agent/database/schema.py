@@ -14,6 +14,8 @@ MAX_HINT_CHARS = 200  # a small limit, for models with a small context
 _TABLES_DESCRIBED = 4  # a hint lists no columns in a database with more tables
 _MUCH_NEARER = 0.1  # minimum by which a column of another table must be more similar
 
+ROW_IDS = ("rowid", "_rowid_", "oid")  # SQLite's names for the row number
+
 _TO_LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
 
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
-from sql_agent.database.counterfactual import Change
-from sql_agent.database.deadline import Deadline
-from sql_agent.database.dialect import Dialect
-from sql_agent.database.guard import Result
 from sql_agent.database.mysql.address import SCHEMES, ServerAddress
-from sql_agent.database.mysql.connection import open_server
+from sql_agent.database.mysql.connection import MysqlConnection, MysqlServer, open_server
 from sql_agent.database.schema import Naming, RequiredSchema, Schema
-from sql_agent.database.sqlite.connection import open_file
+from sql_agent.database.sqlite.connection import SqliteConnection, SqliteFile, open_file
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import QueryLimits
 
@@ -25,40 +20,14 @@ Source = Path | ServerAddress
 _SQLITE = "sqlite:///"
 _URL = re.compile(r"\s*(?:(?:mysql|mariadb)[\w+]*:|[a-z][\w+.-]+:/)", re.IGNORECASE)  # C: is a drive
 
-
-class Connection(Protocol):
-    """A read-only connection. Its methods raise QueryError if a statement fails."""
-
-    def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
-        """Run a statement that a model wrote, on the tables after `changes`."""
-
-    def read(self, sql: str, seconds: float | None = None) -> Sequence[tuple[object, ...]]:
-        """Return all rows of a trusted statement. Raises QueryError after `seconds`; None means no limit."""
-
-    def close(self) -> None: ...
-
-
-class Engine(Protocol):
-    """Connects to one database. Engines are pickled for the worker processes."""
-
-    @property
-    def source(self) -> Source: ...
-
-    @property
-    def dialect(self) -> Dialect: ...
-
-    def connect(self, schema: Schema, limits: QueryLimits) -> Connection:
-        """Open a connection that runs statements on the tables of `schema`. Raises QueryError."""
-
-    def silence(self) -> str | None:
-        """Return why the database does not respond, or None if the database responds."""
+Connection = SqliteConnection | MysqlConnection
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A checked database. `names` gives the column that names a table's rows; with `hinted`, answers have hints."""
+    """A checked database, which is pickled for the worker processes; with `hinted`, answers have hints."""
 
-    engine: Engine
+    engine: SqliteFile | MysqlServer
     schema: Schema
     names: Mapping[str, Naming]
     limits: QueryLimits
@@ -72,10 +41,9 @@ def open_source(source: str | Source, required: RequiredSchema, limits: QueryLim
         table: replace(naming, aliases=dict(naming.aliases), called=dict(naming.called))
         for table, naming in required.names.items()
     }
-    opened: tuple[Engine, Schema] = (
-        open_server(source, required, limits) if isinstance(source, ServerAddress) else open_file(source, required)
-    )
-    return Opened(*opened, names, limits)
+    if isinstance(source, ServerAddress):
+        return Opened(*open_server(source, required), names, limits)
+    return Opened(*open_file(source, required), names, limits)
 
 
 def parse_source(text: str) -> Source:
@@ -94,5 +62,5 @@ def parse_source(text: str) -> Source:
 
 
 def is_url(text: str) -> bool:
-    """Return whether `text` is a URL, which may contain a password, and not a path."""
+    """Return whether `text` is a URL, which may contain a password, and not the path of a file."""
     return _URL.match(text) is not None

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
-from sql_agent.database.dialect import Dialect
-from sql_agent.database.schema import Schema, fold
+from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect
+from sql_agent.database.schema import ROW_IDS, Schema, fold
 from sql_agent.errors import QueryError
 
 
@@ -206,14 +206,14 @@ class _Origins:
             found = [from_table for item in items for own_name, from_table in item.columns if own_name == name]
             if found:
                 return any(found)
-            if name in self._dialect.row_ids and any(item.table_rows for item in items):
+            if name in ROW_IDS and any(item.table_rows for item in items):
                 return True
         return False
 
     def _counts_rows(self, node: exp.Expr) -> bool:
         """Return whether an aggregate or window function reads rows of a table (max(1, 2) reads none)."""
         name = self._dialect.called(node)
-        if name not in self._dialect.aggregates | self._dialect.window_functions:
+        if name not in self._dialect.aggregates | WINDOW_FUNCTIONS:
             return False
         select = next(_selects_around(node), None)
         is_scalar = name in {"max", "min"} and len(node.expressions) > 1

@@ -239,8 +239,10 @@ class _Session:
             if self._connection is not None:  # the interrupted connection may be unusable
                 self._connection.close()
                 self._connection = None
-        except Exception as error:
-            logging.getLogger(__name__).warning("a hint could not be written: %r", error)
+        except MemoryError:
+            logging.getLogger(__name__).warning("a hint could not be written: out of memory")
+        except Exception:
+            logging.getLogger(__name__).exception("a hint could not be written")
         return None
 
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,10 @@ from pathlib import Path
 import pytest
 
 from sql_agent.agent.tools import answer_json
-from sql_agent.database import Database, Naming, RequiredSchema, open_database
+from sql_agent.database import Database, Naming, RequiredSchema, open_database, open_source, worker
+from sql_agent.database.cell_texts import CellTexts
+from sql_agent.database.name_index import NameIndex
+from sql_agent.database.named_values import ValueIndex
 from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import QueryLimits
 from sql_agent.system.resources import usable_cores
@@ -65,6 +69,24 @@ def memory_kib(pid: int | str, field: str) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(field)), 0)
+
+
+@pytest.mark.parametrize(("error", "has_traceback"), [(KeyError("no such place"), True), (MemoryError(), False)])
+def test_a_hint_that_fails_leaves_the_answer_and_a_traceback(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, has_traceback: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    names, texts = NameIndex(()), CellTexts({})
+    loaded = worker._Loaded(open_source(path, SCHEMA, QueryLimits()), names, texts, ValueIndex(names, texts), None)
+    with tempfile.TemporaryFile() as turns:
+        session = worker._Session(loaded, turns)
+        monkeypatch.setattr(session._hints, "hint", fail)
+        sql = "SELECT med_name FROM drugs_info WHERE id = -1"
+        answer = session._answer({"sql": sql, "changes": [], "due": time.monotonic() + 30})
+    assert (answer.status, answer.hint) == ("ok", None)
+    assert [bool(record.exc_info) for record in caplog.records] == [has_traceback]
 
 
 def test_an_answer_is_not_lost_with_its_hint_when_the_deadline_passes(tmp_path: Path) -> None:

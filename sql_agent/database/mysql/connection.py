@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pymysql
 from pymysql.constants import FIELD_TYPE
@@ -17,10 +17,11 @@ from pymysql.cursors import Cursor, SSCursor
 from sql_agent.database.answers import Row, fit
 from sql_agent.database.counterfactual import Change, changed_statement
 from sql_agent.database.deadline import Deadline, OutOfTime
+from sql_agent.database.dialect import Dialect
 from sql_agent.database.failures import LOST, code_of, from_server, message_of
 from sql_agent.database.guard import Result, check
 from sql_agent.database.mysql.address import ServerAddress
-from sql_agent.database.mysql.dialect import MYSQL, MysqlDialect
+from sql_agent.database.mysql.dialect import MYSQL
 from sql_agent.database.schema import ForeignKey, RequiredSchema, Schema, fold, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryLimits
@@ -55,7 +56,7 @@ _DECODERS: dict[int, Any] = {
 }
 
 
-def open_server(address: ServerAddress, required: RequiredSchema, limits: QueryLimits) -> tuple[MysqlServer, Schema]:
+def open_server(address: ServerAddress, required: RequiredSchema) -> tuple[MysqlServer, Schema]:
     """Check the database at `address`, and return its connection data and its schema.
 
     Raises DatabaseFileError if the database cannot be queried or lacks a required table, column or row.
@@ -76,6 +77,7 @@ class MysqlServer:
     source: ServerAddress
     is_mariadb: bool
     is_encrypted: bool
+    dialect: ClassVar[Dialect] = MYSQL
 
     @property
     def address(self) -> ServerAddress:
@@ -84,14 +86,12 @@ class MysqlServer:
             return self.source
         return replace(self.source, ssl_mode="required" if self.is_encrypted else "disabled")
 
-    @property
-    def dialect(self) -> MysqlDialect:
-        return MYSQL
-
     def connect(self, schema: Schema, limits: QueryLimits) -> MysqlConnection:
+        """Open a session that runs statements on the tables of `schema`. Raises QueryError."""
         return MysqlConnection(self, schema, limits)
 
     def silence(self) -> str | None:
+        """Return why the server does not respond, or None if the server responds."""
         try:
             connect_to(self.address, within_s=_ANSWERS_S).close()
         except _FAILURES as error:
@@ -114,9 +114,9 @@ class MysqlServer:
 
 
 class MysqlConnection:
-    """A session, which is opened again if the server has closed it.
+    """A read-only session, which is opened again if the server has closed the session.
 
-    The session is read-only, so that even a statement that the guard misreads cannot write.
+    `run` and `read` raise QueryError if a statement fails. Even a statement that the guard misreads cannot write.
     """
 
     def __init__(self, server: MysqlServer, schema: Schema, limits: QueryLimits) -> None:
@@ -126,6 +126,7 @@ class MysqlConnection:
         self._raw = self._open()
 
     def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
+        """Run a statement that a model wrote, on the tables after `changes`."""
         try:
             with deadline.enforced():
                 checked = check(sql, self._schema, MYSQL)
@@ -152,6 +153,7 @@ class MysqlConnection:
             raise from_server(error, sql, self._schema) from error
 
     def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
+        """Return all rows of a trusted statement. Raises QueryError after `seconds`; None means no limit."""
         try:
             with self._raw.cursor() as cursor:
                 cursor.execute(sql if seconds is None else self._server.limited(sql, seconds))

@@ -1,7 +1,7 @@
-"""Define the SQL of MySQL and MariaDB: the parser, the allowed functions, and the allowed parts of a statement.
+"""Define the SQL of MySQL and MariaDB: the parser, the allowed functions, and the allowed types of nodes.
 
-The servers have no authorizer like SQLite's. Therefore statements may have only listed types of nodes, and sqlglot must
-agree with the server on where quotes end.
+The servers have no authorizer like SQLite's. Therefore a statement may contain only listed types of nodes, and sqlglot
+must agree with the server on where quotes end.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ AGGREGATES = words("""
     avg bit_and bit_or bit_xor count group_concat max min std stddev stddev_pop stddev_samp sum var_pop var_samp
     variance
 """)
-# Left out: functions that read files, versions, users or settings, wait, lock or write, are random, or make a text of
-# any length from a number (repeat, space, lpad, rpad), because nothing limits the memory of the server.
+# Left out: functions that read files, versions, users or settings; that wait, lock or write; random functions; and
+# those that make a text of any length from a number (repeat, space, lpad, rpad), because nothing limits the server's
+# memory.
 SCALARS = words("""
     abs acos asin atan atan2 ceil ceiling cos cot crc32 degrees exp floor ln log log10 log2 mod pi pow power radians
     round sign sin sqrt tan truncate ascii bin bit_count bit_length char char_length character_length concat concat_ws
@@ -45,7 +46,6 @@ SCALARS = words("""
 """)
 FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | SCALARS
 
-# Hints and the functions that they are about.
 FUNCTION_HINTS = {
     "use CONCAT(), FORMAT() or DATE_FORMAT()": "printf to_char",
     "use YEAR(x), MONTH(x), DAY(x) or DATE_FORMAT(x, '%Y-%m')": "strftime date_part datepart julianday",
@@ -65,29 +65,23 @@ FUNCTION_HINTS = {
     "use CONCAT(UPPER(LEFT(x, 1)), SUBSTRING(x, 2))": "initcap",
 }
 
-MAX_JOINED = 20  # maximum number of tables of a FROM clause: no time limit ends the planning of a join
+MAX_JOINED = 20  # maximum number of tables of a FROM clause, because no time limit ends the planning of a join
 MAX_TABLES = 61  # the server's own maximum for a statement; a WITH query counts each time it is used
 MAX_COPIES = 20_000  # maximum for one column in one expression of the expanded statement
 MAX_PARSED = 20_000  # maximum number of parsed queries; MariaDB 10.11 parses a million in 0.25 s
-_CONNECTORS = (exp.And, exp.Or, exp.Xor, exp.Not, exp.Paren, exp.Exists, exp.In, exp.Between, exp.Is)
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Like, exp.Escape, exp.RegexpLike)
-_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.DPipe, exp.BitwiseAnd)
-_BITS = (exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot, exp.BitwiseLeftShift, exp.BitwiseRightShift)
-_VALUES = (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString, exp.Star, exp.Tuple, exp.Interval, exp.Var)
-_NAMES = (exp.Column, exp.Identifier, exp.Alias, exp.TableAlias, exp.Table, exp.IndexTableHint)
-_CALLS = (
-    *(exp.Anonymous, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Trim, exp.Substring, exp.Extract, exp.StrPosition),
-    *(exp.GroupConcat, exp.Distinct, exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.Localtime, exp.Case),
-    *(exp.If, exp.Collate, exp.Soundex, exp.CharacterSet, exp.Localtimestamp, exp.Any, exp.All, exp.Concat),
-)
-_CLAUSES = (
-    *(exp.Select, exp.Union, exp.Intersect, exp.Except, exp.Subquery, exp.With, exp.CTE, exp.From, exp.Join, exp.Where),
-    *(exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset, exp.Values, exp.Window, exp.WindowSpec),
-    *(exp.Rollup, exp.Fetch, exp.LimitOptions),
-)
-_PARTS = frozenset(
-    {*_CONNECTORS, *_COMPARISONS, *_ARITHMETIC, *_BITS, *_VALUES, *_NAMES, *_CALLS, *_CLAUSES, exp.JSONExtract}
-    | {exp.JSONExtractScalar, exp.JSONPath, exp.JSONPathRoot, exp.JSONPathKey, exp.JSONPathSubscript}
+# The types of nodes that a statement may contain.
+_NODES = frozenset(
+    getattr(exp, name)
+    for name in words("""
+        Select Union Intersect Except Subquery With CTE From Join Where Group Having Order Ordered Limit Offset Values
+        Window WindowSpec Rollup Fetch LimitOptions Column Identifier Alias TableAlias Table IndexTableHint Literal Null
+        Boolean HexString BitString Star Tuple Interval Var And Or Xor Not Paren Exists In Between Is EQ NEQ GT GTE LT
+        LTE NullSafeEQ Like Escape RegexpLike Add Sub Mul Div IntDiv Mod Neg DPipe BitwiseAnd BitwiseOr BitwiseXor
+        BitwiseNot BitwiseLeftShift BitwiseRightShift Anonymous Cast DataType DataTypeParam Trim Substring Extract
+        StrPosition GroupConcat Distinct CurrentDate CurrentTime CurrentTimestamp Localtime Localtimestamp Case If
+        Collate Soundex CharacterSet Any All Concat JSONExtract JSONExtractScalar JSONPath JSONPathRoot JSONPathKey
+        JSONPathSubscript
+    """)
 )
 _SPECIAL = re.compile(r"[@{}\\:?]|/\*!?|--|\bINTO\b", re.IGNORECASE)
 _SPECIAL_ERRORS = {
@@ -161,7 +155,7 @@ class MysqlDialect(Dialect):
 
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
         for node in nodes:
-            if type(node) not in _PARTS:
+            if type(node) not in _NODES:
                 raise _refused(node, text)
             if isinstance(node, exp.RegexpLike):
                 _check_pattern(node)
@@ -182,8 +176,8 @@ class MysqlDialect(Dialect):
     def runnable(self, checked: Checked, schema: Schema) -> str:
         """Return the statement without the database's name before columns, and remove the name from the tree, too.
 
-        Such a name and JOIN ... USING made MariaDB 10.11.19 crash (`SELECT a.id.id FROM t a JOIN u USING (id)`).
-        Raises QueryError for the name of another database.
+        Such a name together with JOIN ... USING made MariaDB 10.11.19 crash. Raises QueryError for the name of another
+        database.
         """
         columns = [node for node in checked.tree.walk() if isinstance(node, exp.Column) and node.args.get("db")]
         for column in columns:

@@ -1,8 +1,8 @@
 """Run statements on a SQLite file that is opened read-only, as long as the file does not change.
 
-SQLite's authorizer decides what a statement may read. sqlglot's parser serves hints, better messages, and finding out
-whether rows come from tables. SQLite also runs statements that sqlglot cannot parse. In tests, the authorizer alone
-kept all of 200,000 random and 375 hostile statements from reading another table.
+SQLite's authorizer decides what a statement may read: in tests, the authorizer alone kept 200,000 random and 375
+hostile statements from reading another table. sqlglot's parser serves hints, clearer messages, and `from_tables`.
+Statements that sqlglot cannot parse are run, too.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from sql_agent.database.answers import DATABASE_CHANGED, UNAVAILABLE, fit
 from sql_agent.database.counterfactual import Change, changed_statement
 from sql_agent.database.deadline import Deadline, OutOfTime
+from sql_agent.database.dialect import Dialect
 from sql_agent.database.failures import from_sqlite, unknown_quoted
 from sql_agent.database.guard import Result, check, check_start, clean, parse
 from sql_agent.database.schema import RequiredSchema, Schema, fold
-from sql_agent.database.sqlite.dialect import FUNCTIONS, IMPLICIT_FUNCTIONS, SQLITE, SqliteDialect, read_double_quotes
+from sql_agent.database.sqlite.dialect import FUNCTIONS, IMPLICIT_FUNCTIONS, SQLITE, read_double_quotes
 from sql_agent.database.sqlite.opening import read_only_connection, read_schema
 from sql_agent.database.table_access import RefusedByDesignError, check_tables, shows_tables
 from sql_agent.errors import QueryError
@@ -37,10 +39,7 @@ _State = tuple[tuple[int, int, int, int], ...]
 
 
 def open_file(path: Path, required: RequiredSchema) -> tuple[SqliteFile, Schema]:
-    """Check the database at `path`, and return its connection data and its schema.
-
-    Raises DatabaseFileError if the database lacks a required table, column or row.
-    """
+    """Check the database at `path` as `read_schema` does, and return the file and the schema."""
     schema = read_schema(path, required)
     return SqliteFile(path, _state(path)), schema
 
@@ -62,21 +61,21 @@ class SqliteFile:
 
     source: Path
     state: _State
+    dialect: ClassVar[Dialect] = SQLITE
 
-    @property
-    def dialect(self) -> SqliteDialect:
-        return SQLITE
-
-    def silence(self) -> str | None:
+    def silence(self) -> None:
         """Return None: a file needs no server that could fail to respond."""
-        return None
 
     def connect(self, schema: Schema, limits: QueryLimits) -> SqliteConnection:
+        """Open a connection that runs statements on the tables of `schema`. Raises QueryError."""
         return SqliteConnection(self, schema, limits)
 
 
 class SqliteConnection:
-    """A read-only connection. While SQLite compiles a statement, the authorizer permits or denies each part."""
+    """A read-only connection. While SQLite compiles a statement, the authorizer permits or denies each part.
+
+    `run` and `read` raise QueryError if a statement fails.
+    """
 
     def __init__(self, file: SqliteFile, schema: Schema, limits: QueryLimits) -> None:
         self._path = file.source
@@ -96,6 +95,7 @@ class SqliteConnection:
         self._raw.set_authorizer(self._authorize)
 
     def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
+        """Run a statement that a model wrote, on the tables after `changes`."""
         check_start(sql, self._schema, SQLITE)
         text = sql.removeprefix("\ufeff").rstrip("; \t\r\n")
         if changes:
@@ -117,6 +117,7 @@ class SqliteConnection:
         return result if changes else self._parsed(sql, result, deadline)
 
     def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
+        """Return all rows of a trusted statement. Raises QueryError after `seconds`; None means no limit."""
         if seconds is not None:
             due = time.monotonic() + seconds
             self._raw.set_progress_handler(lambda: time.monotonic() > due, _PROGRESS_STEPS)
@@ -133,8 +134,8 @@ class SqliteConnection:
     def _parsed(self, sql: str, result: Result, deadline: Deadline) -> Result:
         """Return `result` with the tree of `sql` and a more exact `from_tables`, if sqlglot can parse `sql`.
 
-        Raises QueryError for statements that SQLite accepts but whose results mislead: WITH queries that redefine a
-        table, and names in double quotes that are no columns.
+        Raises QueryError if the result would mislead: if a WITH query redefines a table, or a name in double quotes is
+        no column.
         """
         try:
             with deadline.enforced():
@@ -155,7 +156,7 @@ class SqliteConnection:
         return replace(result, tree=tree, from_tables=from_tables)
 
     def _failure(self, error: BaseException, sql: str, deadline: Deadline) -> QueryError:
-        """Return why `sql` failed: the guard's clearer error if the guard refuses `sql`, else SQLite's error."""
+        """Return why `sql` failed: the guard's error, which is clearer, if the guard refuses `sql`; else SQLite's."""
         said = from_sqlite(error, sql, self._schema)
         if said.kind == "timeout":
             message = f"interrupted after {self._limits.deadline_s:g} seconds"

@@ -1,23 +1,22 @@
-"""Define SQLite's SQL: the parser, the allowed functions, and how words in double quotes are read."""
+"""Define SQLite's SQL: the parser, the allowed functions, and the meaning of words in double quotes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.sqlite import SQLite
 from sqlglot.parsers.sqlite import SQLiteParser
-from sqlglot.tokenizer_core import Token
 
 from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect, StrictParser, words
-from sql_agent.database.schema import Schema, fold
+from sql_agent.database.schema import ROW_IDS, Schema, fold
 from sql_agent.errors import QueryError
 
 AGGREGATES = words("avg count group_concat json_group_array json_group_object max min string_agg sum total")
-# Left out: functions that load code or read files or versions, and random functions, because a statement is run again
-# to find out which cells it read.
+# Left out: functions that load code or read files or versions; random functions, because a statement is run again to
+# find out which cells the statement read.
 SCALARS = words("""
     coalesce glob ifnull iif if instr length like likelihood likely lower ltrim nullif replace rtrim substr substring
     trim typeof unicode unlikely upper char concat concat_ws format hex octet_length printf quote soundex unhex abs acos
@@ -30,7 +29,6 @@ FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | SCALARS
 # SQLite calls these functions for CURRENT_DATE, CURRENT_TIME and CURRENT_TIMESTAMP.
 IMPLICIT_FUNCTIONS = frozenset({"current_date", "current_time", "current_timestamp"})
 
-# Hints and the functions that they are about.
 FUNCTION_HINTS = {
     "join texts with ||": "concat concat_ws",
     "use strftime('%Y', x), '%m' for the month, '%d' for the day": (
@@ -64,9 +62,10 @@ FUNCTION_HINTS = {
     "use lower()": "lcase",
 }
 
-_ROW_IDS = frozenset({"rowid", "oid", "_rowid_"})
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is, exp.In, exp.Between)
-_NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
+_COMPARISONS = (
+    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is, exp.In, exp.Between),
+    *(exp.NullSafeEQ, exp.NullSafeNEQ),
+)
 # A double-quoted word of this form may be a misspelt column and not a text.
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -89,7 +88,6 @@ class SqliteDialect(Dialect):
     functions = FUNCTIONS
     function_hints = FUNCTION_HINTS
     usual_functions = "use lower(), length(), substr(), instr(), count(), group_concat(), or LIKE"
-    row_ids = _ROW_IDS
     # A doubled quote is an escaped quote, except in brackets; an open comment runs to the end of the statement.
     parts = re.compile(
         r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])"""
@@ -97,12 +95,6 @@ class SqliteDialect(Dialect):
         r"""|(?P<open>['"`\[])""",
         re.DOTALL,
     )
-
-    def check_text(self, text: str, bare: str) -> None:
-        pass
-
-    def check_tokens(self, text: str, tokens: Sequence[Token]) -> None:
-        pass
 
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
         # SQLite reads `IN x` as IN (SELECT ... FROM x).
@@ -116,17 +108,18 @@ SQLITE = SqliteDialect()
 def read_double_quotes(text: str, tree: exp.Query, schema: Schema) -> str | None:
     """Replace each double-quoted word of `tree` that is no column by a text; return a misspelt column, or None.
 
-    SQLite reads every unknown "word" as a text. Where a column is expected, as in `SELECT "nme" FROM books`, a word
-    that looks like a name is a misspelt column instead. `tree` is the syntax tree of the statement `text`.
+    SQLite reads every unknown "word" as a text. But where a column is expected, as in `SELECT "nme" FROM books`, a word
+    that looks like a name is a misspelt column. `tree` is the syntax tree of the statement `text`.
     """
     nodes = list(tree.walk())
     tables = (schema.spelled(node.name) for node in nodes if isinstance(node, exp.Table))
     columns = {fold(column) for table in tables if table for column in schema.columns[table]}
-    known = columns | _ROW_IDS | _aliases(nodes)
+    known = columns | {*ROW_IDS, *_aliases(nodes)}
     for node in nodes:
-        if not isinstance(node, exp.Column) or node.table or not _is_double_quoted(node, text):
+        if not isinstance(node, exp.Column) or node.table or fold(node.name) in known:
             continue
-        if fold(node.name) in known:
+        name = node.this
+        if not isinstance(name, exp.Identifier) or not name.quoted or text[name.meta["start"]] != '"':
             continue
         if _LIKE_A_NAME.fullmatch(node.name) and _names_a_column(node):
             return node.name
@@ -134,25 +127,21 @@ def read_double_quotes(text: str, tree: exp.Query, schema: Schema) -> str | None
     return None
 
 
-def _is_double_quoted(column: exp.Column, text: str) -> bool:
-    name = column.this
-    return isinstance(name, exp.Identifier) and bool(name.quoted) and text[name.meta["start"]] == '"'
-
-
-def _aliases(nodes: Iterable[exp.Expr]) -> frozenset[str]:
-    names = set()
+def _aliases(nodes: Iterable[exp.Expr]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, exp.Alias):
-            names.add(fold(node.alias))
+            yield fold(node.alias)
         elif isinstance(node, exp.TableAlias):
-            names.update(fold(column.name) for column in node.columns)
-    return frozenset(names)
+            yield from (fold(column.name) for column in node.columns)
 
 
 def _names_a_column(node: exp.Expr) -> bool:
-    """Return whether `node` is an output, on the left of a comparison, in ORDER BY or GROUP BY, or in an aggregate."""
+    """Return whether `node` is where a column is expected.
+
+    Such places are an output, the left of a comparison, ORDER BY, GROUP BY, and the first argument of an aggregate.
+    """
     node, parent = _without_parentheses(node)
-    if isinstance(parent, (*_COMPARISONS, *_NULL_SAFE)):
+    if isinstance(parent, _COMPARISONS):
         return node.arg_key == "this"
     if isinstance(parent, exp.Alias):
         node, parent = parent, parent.parent
@@ -163,18 +152,21 @@ def _names_a_column(node: exp.Expr) -> bool:
 
 
 def is_value_position(column: exp.Expr) -> bool:
-    """Return whether `column` is right of =, <, IN or BETWEEN, in ||, or a second or later argument of a function."""
+    """Return whether `column` is where a value is expected.
+
+    Such places are the right of a comparison, both sides of ||, and all but the first argument of a function.
+    """
     node, parent = _without_parentheses(column)
     key = node.arg_key
     return (
-        (isinstance(parent, (*_COMPARISONS, *_NULL_SAFE)) and key != "this")
+        (isinstance(parent, _COMPARISONS) and key != "this")
         or isinstance(parent, exp.DPipe)
         or (isinstance(parent, exp.Anonymous) and (node.index or 0) > 0)
     )
 
 
 def _without_parentheses(node: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
-    """Return `node`, or the outermost parentheses around it, and the parent."""
+    """Return `node`, or the outermost parentheses around `node`, and the parent of what is returned."""
     parent = node.parent
     while isinstance(parent, exp.Paren | exp.Escape):
         node, parent = parent, parent.parent

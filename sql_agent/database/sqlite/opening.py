@@ -5,15 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
-from sql_agent.database.schema import ForeignKey, RequiredSchema, Schema, fold, quoted, readable_tables
+from sql_agent.database.schema import ROW_IDS, ForeignKey, RequiredSchema, Schema, fold, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError
 
-MAX_VALUE_BYTES = 10_000_000  # limit of a cell: enough for the text of many rows, within a worker's memory
-
+_MAX_VALUE_BYTES = 10_000_000  # limit of a value: enough for the joined text of many rows, within a worker's memory
 _SQLITE_LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
+    sqlite3.SQLITE_LIMIT_LENGTH: _MAX_VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_COLUMN: 200,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 300,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 200,
@@ -56,11 +56,8 @@ def read_schema(path: Path, required: RequiredSchema) -> Schema:
     if path.stat().st_size == 0:
         raise DatabaseFileError(f"the database {path} is an empty file", hint=required.hint)
     try:
-        connection = read_only_connection(path)
-        try:
+        with closing(read_only_connection(path)) as connection:
             return _inspect(connection, path, required)
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         raise DatabaseFileError(f"{path} cannot be read as a SQLite database: {error}", hint=required.hint) from error
 
@@ -68,14 +65,13 @@ def read_schema(path: Path, required: RequiredSchema) -> Schema:
 def _inspect(connection: sqlite3.Connection, path: Path, required: RequiredSchema) -> Schema:
     kinds = {fold(name): kind for name, kind in connection.execute("SELECT name, type FROM sqlite_master")}
 
-    def columns_of(table: str) -> tuple[str, ...]:
-        return tuple(row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})"))
-
     def has_rows(table: str) -> bool:
         return connection.execute(f"SELECT 1 FROM {quoted(table)} LIMIT 1").fetchone() is not None
 
     found = [name for name, kind in kinds.items() if kind == "table" and not name.startswith("sqlite_")]
-    tables = readable_tables(path, required, found, columns_of, has_rows)
+    tables = readable_tables(
+        path, required, found, lambda table: tuple(row[1] for row in _columns(connection, table)), has_rows
+    )
     others = (name for name, kind in kinds.items() if kind in {"table", "view"} and name not in tables)
     keys = ((table, _row_key(connection, table)) for table in tables)
     return Schema(
@@ -87,31 +83,35 @@ def _inspect(connection: sqlite3.Connection, path: Path, required: RequiredSchem
 
 
 def _foreign_keys(connection: sqlite3.Connection, table: str) -> Iterator[ForeignKey]:
-    """Yield the foreign keys of one column. A key that names no column refers to the primary key."""
+    """Yield the foreign keys of `table` that consist of one column."""
     keys = connection.execute(f"PRAGMA foreign_key_list({quoted(table)})").fetchall()
-    width = Counter(number for number, *_ in keys)
+    columns = Counter(number for number, *_ in keys)
     for number, _, other, column, to, *_ in keys:
-        target = to or next(iter(primary_key(connection, other)), None)
-        if width[number] == 1 and target is not None:
+        target = to or next(iter(primary_key(connection, other)), None)  # without a column: the primary key
+        if columns[number] == 1 and target is not None:
             yield ForeignKey(column, fold(other), target)
 
 
 def primary_key(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    """Return the columns of the primary key, in its order."""
-    columns = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
-    return tuple(row[1] for row in sorted(columns, key=lambda row: row[5]) if row[5])
+    """Return the columns of the primary key of `table`, in the key's order."""
+    return tuple(row[1] for row in sorted(_columns(connection, table), key=lambda row: row[5]) if row[5])
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[int, str, str, int, str | None, int]]:
+    """Return position, name, type, NOT NULL, default and position in the primary key (0: not in it) of each column."""
+    return connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
 
 
 def _row_key(connection: sqlite3.Connection, table: str) -> str | None:
     """Return the integer column `id`, else the integer primary key, else SQLite's row number, else None."""
-    columns = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
-    names = {fold(name): "int" in fold(kind) or not kind for _, name, kind, *_ in columns}
-    if names.get("id"):
+    columns = _columns(connection, table)
+    is_integer = {fold(name): "int" in fold(kind) or not kind for _, name, kind, *_ in columns}
+    if is_integer.get("id"):
         return "id"
     primary = [(name, fold(kind)) for _, name, kind, _, _, key in columns if key]
     if len(primary) == 1 and primary[0][1] == "integer":
-        return str(primary[0][0])
-    number = next((alias for alias in ("rowid", "_rowid_", "oid") if alias not in names), None)
+        return primary[0][0]
+    number = next((name for name in ROW_IDS if name not in is_integer), None)
     try:
         connection.execute(f"SELECT {number} FROM {quoted(table)} LIMIT 0")
     except sqlite3.Error:  # a table WITHOUT ROWID
