@@ -25,7 +25,7 @@ from single_faults import Fault, Run, is_wanted, started, try_fatal, try_survive
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from sql_agent.system.servers import free_port  # noqa: E402
+from tests.support.processes import free_port  # noqa: E402
 
 _PROGRAM = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
 _READER = "reader"

@@ -1,4 +1,4 @@
-"""Define the addresses and secrets of services, which are read only from the environment and `.env`."""
+"""Define the URLs and secrets of services, which are read only from the environment and `.env`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sql_agent.config.settings_schema import ENV_FILES
 from sql_agent.errors import ConfigError
 
 
-def _variable(*names: str, default: str | None = None, description: str) -> Any:
-    """Return a pydantic field that is read from the first variable in `names` that is set."""
-    return Field(default, validation_alias=AliasChoices(*names), description=description)
+def _variable(names: str, description: str, default: str | None = None) -> Any:
+    """Return a pydantic field with the value of the first set variable in `names`, which blanks separate."""
+    return Field(default, validation_alias=AliasChoices(*names.split()), description=description)
 
 
 class EnvironmentSettings(BaseSettings):
     """Base of settings that are read from environment variables or `.env`."""
 
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
-    key_of: ClassVar[Mapping[str, str]] = {}  # maps the variable of a URL to that of the key which is sent there
+    key_of: ClassVar[Mapping[str, str]] = {}  # maps the variable of a URL to the variable of the key that is sent there
 
     def __init__(self, **values: Any) -> None:
-        """Raise ConfigError if an exported key would be sent to the URL of an untrusted `.env`."""
+        """Raise ConfigError if an exported key would be sent to a URL from an untrusted `.env`."""
         exported = {name.upper() for name, value in os.environ.items() if value}
-        for path in (path for path in ENV_FILES if not is_trusted(path)):
+        for path in [path for path in ENV_FILES if not is_trusted(path)]:
             given = {name.upper() for name, value in read_dotenv(path).items() if value} - exported
             for url in [url for url, key in self.key_of.items() if url in given and key in exported]:
                 raise ConfigError(
@@ -41,7 +41,7 @@ class EnvironmentSettings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Treat an empty variable as unset, in the environment and in `.env`."""
+        """Treat an empty variable as unset."""
         return {name: value for name, value in values.items() if value != ""}
 
 
@@ -52,16 +52,16 @@ class TeacherSettings(EnvironmentSettings):
 
     model: str | None = _variable(
         "TEACHER_MODEL",
-        description="model of the judges `llm` and `ranking`; without TEACHER_BASE_URL, a model name in litellm's form",
+        "model of the judges `llm` and `ranking`; without TEACHER_BASE_URL, a model name in litellm's form",
     )
     base_url: str | None = _variable(
         "TEACHER_BASE_URL",
-        description="OpenAI-compatible URL of TEACHER_MODEL, ending in /v1; empty: litellm's URL of the provider",
+        "OpenAI-compatible URL of TEACHER_MODEL, ending in /v1; empty: litellm's URL of the provider",
     )
-    api_key: SecretStr | None = _variable("TEACHER_API_KEY", description="API key for TEACHER_MODEL, if needed")
+    api_key: SecretStr | None = _variable("TEACHER_API_KEY", "API key for TEACHER_MODEL, if needed")
     reward_model_url: str | None = _variable(
         "REWARD_MODEL_URL",
-        description='URL of the judge `reward-model`; a POST of {"prompt": …, "response": …} returns {"score": …}',
+        'URL of the judge `reward-model`; a POST of {"prompt": …, "response": …} returns {"score": …}',
     )
 
 
@@ -84,14 +84,11 @@ class EndpointSettings(EnvironmentSettings):
     key_of = {"OPENAI_API_BASE": "OPENAI_API_KEY", "OPENAI_BASE_URL": "OPENAI_API_KEY"}
 
     base_url: str | None = _variable(
-        "OPENAI_API_BASE",
-        "OPENAI_BASE_URL",
-        description="URL of the model of `sql-agent ask`, `chat` and `evaluate`, ending in /v1; empty: a local model",
+        "OPENAI_API_BASE OPENAI_BASE_URL",
+        "URL of the model of `sql-agent ask`, `chat` and `evaluate`, ending in /v1; empty: a local model",
     )
-    api_key: SecretStr | None = _variable("OPENAI_API_KEY", description="API key for OPENAI_API_BASE, if needed")
-    model: str | None = _variable(
-        "OPENAI_MODEL", description="name of the model at OPENAI_API_BASE, required with that variable"
-    )
+    api_key: SecretStr | None = _variable("OPENAI_API_KEY", "API key for OPENAI_API_BASE, if needed")
+    model: str | None = _variable("OPENAI_MODEL", "name of the model at OPENAI_API_BASE, required with that variable")
 
     def endpoint(self, model: str, temperature: float) -> ModelEndpoint:
         key = self.api_key.get_secret_value() if self.api_key else NO_API_KEY
@@ -103,7 +100,7 @@ class DatabaseServerSettings(EnvironmentSettings):
 
     url: SecretStr | None = _variable(
         "DATABASE_URL",
-        description="URL of the database to query, unless `database.path` is set: sqlite:///FILE, or for MySQL and "
+        "URL of the database to query, unless `database.path` is set: sqlite:///FILE, or for MySQL and "
         "MariaDB (docs/mysql.md) mysql+pymysql://USER:PASSWORD@HOST/DATABASE",
     )
 
@@ -112,26 +109,26 @@ class TokenSettings(EnvironmentSettings):
     """The bearer tokens of the project's servers."""
 
     mcp: SecretStr | None = _variable(
-        "MCP_TOKEN", description="bearer token of `sql-agent mcp --http`, and of the server at `agent.mcp_url`"
+        "MCP_TOKEN", "bearer token of `sql-agent mcp --http`, and of the server at `agent.mcp_url`"
     )
     chat: SecretStr | None = _variable(
         "CHAT_TOKEN",
-        description="bearer token of `sql-agent chat --web` and `sql-agent serve`; empty: a new token at each start",
+        "bearer token of `sql-agent chat --web` and `sql-agent serve`; empty: a new token at each start",
     )
     store: SecretStr | None = _variable(
-        "STORE_TOKEN", description="bearer token of `sql-agent store` and all clients of the store; empty: no token"
+        "STORE_TOKEN", "bearer token of `sql-agent store` and all clients of the store; empty: no token"
     )
 
 
 class AglSettings(EnvironmentSettings):
-    """Variables of agent-lightning: the role of this process in a distributed run, and who starts the store."""
+    """The role of this process in a distributed run of agent-lightning, and who starts the store."""
 
     role: str | None = _variable(
-        "AGL_CURRENT_ROLE", description="role of this `sql-agent train`: algorithm, runner or both; empty: both"
+        "AGL_CURRENT_ROLE", "role of this `sql-agent train`: algorithm, runner or both; empty: both"
     )
     managed_store: str | None = _variable(
         "AGL_MANAGED_STORE",
-        description="1: the run starts its own store; 0: the run uses the store at --external-store-address",
+        "1: the run starts its own store; 0: the run uses the store at --external-store-address",
     )
 
 
@@ -140,23 +137,21 @@ class AgentOpsSettings(EnvironmentSettings):
 
     key_of = {"AGENTOPS_API_ENDPOINT": "AGENTOPS_API_KEY", "AGENTOPS_EXPORTER_ENDPOINT": "AGENTOPS_API_KEY"}
 
-    api_key: SecretStr | None = _variable(
-        "AGENTOPS_API_KEY", description="API key of AgentOps; empty: AgentOps gets nothing"
-    )
+    api_key: SecretStr | None = _variable("AGENTOPS_API_KEY", "API key of AgentOps; empty: AgentOps gets nothing")
     api_endpoint: str = _variable(
-        "AGENTOPS_API_ENDPOINT", default="https://api.agentops.ai", description="URL at which to log in to AgentOps"
+        "AGENTOPS_API_ENDPOINT", "URL at which to log in to AgentOps", default="https://api.agentops.ai"
     )
     exporter_endpoint: str = _variable(
         "AGENTOPS_EXPORTER_ENDPOINT",
+        "URL to which traces for AgentOps are sent",
         default="https://otlp.agentops.ai/v1/traces",
-        description="URL to which traces for AgentOps are sent",
     )
 
 
 def plain_schema(schema: Any) -> Any:
     """Return tool schemas without `strict` and `additionalProperties: false`, as litellm sends schemas to vLLM.
 
-    So a policy gets the same prompt in demonstrations, in training, and from a client without an LLM proxy.
+    Thus a policy gets the same prompt in demonstrations, in training, and from a client without an LLM proxy.
     """
     if isinstance(schema, dict):
         left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())

@@ -1,8 +1,8 @@
 """Load settings from all sources, and raise errors that name the source of a wrong setting.
 
-Sources, the strongest first: overrides on the command line (`train.lr=1e-5`), environment variables
-(`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults of each section. Variables
-without this prefix (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) are in endpoints.py.
+The sources, the strongest first: overrides on the command line (`train.lr=1e-5`), environment variables
+(`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults of each section. For variables
+without this prefix (`TEACHER_MODEL`, `OPENAI_API_BASE`, …), see endpoints.py.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ FIELDS = {name: field for section in (GENERAL, *SECTIONS) for name, field in sec
 class Source:
     """A source of settings, such as a file or the command line, with its `values` keyed by dotted name.
 
-    `where` names the source in messages. `hint` is the hint of the error about an unknown setting. `as_variables` is
-    whether the source has environment variables. `trusted` is False for a file that somebody else may have written; see
-    `_refuse_code`.
+    `where` names the source in messages. `hint` is the hint of the error about an unknown setting. With `as_variables`,
+    the source spells settings as environment variables. A source that somebody else may have written is not `trusted`;
+    see `_refuse_code`.
     """
 
     where: str
@@ -97,7 +97,7 @@ def read_sources(
 def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> Settings:
     """Build the settings from `sources`, the weakest first. Raises ConfigError for an unknown or wrong setting.
 
-    Trusted sources in `confirmed_by` may confirm a dangerous setting of an untrusted source; see `_refuse_code`.
+    Sources in `confirmed_by` may confirm a dangerous setting of an untrusted source; see `_refuse_code`.
     """
     for position, source in enumerate(sources):
         for name, value in source.values.items():
@@ -129,14 +129,14 @@ def sources_shown(sources: Sequence[Source]) -> list[str]:
 
 
 def public_dump(settings: Settings) -> dict[str, Any]:
-    """Return `settings` as nested dicts for JSON. They contain no secret: all secrets are in endpoints.py."""
+    """Return `settings` as nested dicts for JSON, without secrets: all secrets are in endpoints.py."""
     return settings.model_dump(mode="json")
 
 
 def with_absolute_paths(settings: Settings) -> Settings:
-    """Return `settings` with absolute paths, so that commands in other folders can use the files of a saved run.
+    """Return `settings` with absolute paths, so that commands in other folders find the files of a saved run.
 
-    Default paths stay relative to the checkout.
+    Default paths stay as they are.
     """
     values = flatten(settings.model_dump())
     for name, value in values.items():
@@ -164,7 +164,7 @@ def as_text(value: Any) -> str:
 
 
 def flatten(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """Return the leaves of nested dicts, keyed by dotted name; an empty dict is a leaf, so that its name is checked."""
+    """Return the leaves of nested dicts, keyed by dotted name; an empty dict counts as a leaf."""
     result: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{section}.{key}" if section else key
@@ -173,7 +173,7 @@ def flatten(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 
 def nest(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge dicts with dotted names into nested dicts, the inverse of `flatten`; later `layers` are stronger."""
+    """Merge dicts with dotted names into nested dicts, as the inverse of `flatten`; later `layers` are stronger."""
     result: dict[str, Any] = {}
     for name, value in (item for layer in layers for item in layer.items()):
         node = result
@@ -193,7 +193,7 @@ def toml_source(path: Path) -> Source:
 
 
 def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """Parse `["train.lr=1e-5", "lang=zh"]` into {name: text}; the last of several values of a name counts."""
+    """Parse texts such as "train.lr=1e-5" into {name: value}; of several values of a name, the last counts."""
     result: dict[str, str] = {}
     for item in overrides:
         name, equals, value = item.partition("=")
@@ -204,7 +204,7 @@ def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def _variables(where: str, variables: Mapping[str, str | None]) -> Source:
-    """Return the settings among environment variables: names that start with PREFIX, in upper or lower case."""
+    """Return the settings among `variables`: those whose names start with PREFIX, in upper or lower case."""
     values = {
         name[len(PREFIX) :].lower().replace("__", "."): value or ""
         for name, value in variables.items()
@@ -214,7 +214,7 @@ def _variables(where: str, variables: Mapping[str, str | None]) -> Source:
 
 
 def is_trusted(dotenv: Path) -> bool:
-    """Return whether `dotenv` belongs to this installation, and not to a folder that somebody else may have written."""
+    """Return whether `dotenv` is in the checkout, and not in a folder that somebody else may have written."""
     return dotenv.resolve().parent == CHECKOUT
 
 
@@ -243,9 +243,9 @@ def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence
     """Raise ConfigError if the untrusted `source` has a setting that runs code or contacts a server.
 
     `agent.mcp_command` starts a program, `agent.mcp_url` is a server that receives MCP_TOKEN, and a `task` of the form
-    package.module:NAME is imported (NAME.toml is only data). Options of verl name modules too; those
-    of a run count only if its training goes on, which loads pickles anyway. Such a setting is accepted if a trusted
-    source among `stronger` sets it too, or if a trusted source among `others` has the same value.
+    package.module:NAME is imported (NAME.toml is only data). Options of verl can name modules; they are refused in a
+    `.env` file, but not in a saved run, whose training goes on from pickles anyway. Such a setting is accepted if a
+    trusted source among `stronger` also sets it, or if a trusted source among `others` has the same value.
     """
     options = [name for name in source.values if source.as_variables and name.startswith("verl.config")]
     for name in (*CODE_SETTINGS, *options):
@@ -281,7 +281,7 @@ def _listing(section: str) -> str:
 def _wrong_values(error: ValidationError, sources: Sequence[Source]) -> ConfigError:
     problems, sections = [], set()
     for problem in error.errors(include_url=False):
-        location = list(map(str, problem["loc"]))  # ends with the index of the item if one item of a tuple is wrong
+        location = list(map(str, problem["loc"]))  # ends with an index if one item of a tuple is wrong
         name = location[0] if location[0] in FIELDS else ".".join(location[:2])
         source = next(source for source in reversed(sources) if name in source.values)
         problems.append(f"{source.spell(name)}={source.values[name]!r} ({source.where}): {reason(problem)}")

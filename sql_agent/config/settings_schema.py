@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def _project() -> Path:
-    """Return the folder of the checkout; "." if that is the working directory, or if there is no checkout."""
+    """Return the folder of the checkout; "." if this is the working directory, or if there is no checkout."""
     try:
         here = Path.cwd()
     except FileNotFoundError:
@@ -42,8 +42,12 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 _MAX_SEED = 2**31 - 1  # the largest signed 32-bit integer, a seed that NumPy, PyTorch and vLLM all accept
 
 
+def _setting(default: Any, description: str) -> Any:
+    return Field(default, description=description)
+
+
 class Section(BaseModel):
-    """Base of all sections: refuses unknown keys, infinities and NaN, and parses values that are given as text."""
+    """Base of all sections: refuses unknown keys, infinities and NaN, and parses values that are text."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -65,144 +69,136 @@ class Section(BaseModel):
 class DatabaseSettings(Section):
     """The run's databases, and the limits of one query."""
 
-    path: Path | None = Field(
+    path: Path | None = _setting(
         None,
-        description="SQLite file to query; none: the database of DATABASE_URL, else the sample in the language "
-        "`lang`, which is made if missing",
+        "SQLite file to query; none: the database of DATABASE_URL, else the sample in the language `lang`, which is "
+        "made if missing",
     )
-    deadline_s: Seconds = Field(2.0, description="time limit of a query in seconds")
-    max_rows: Positive = Field(20, description="maximum rows of a query's result that the model gets")
-    max_chars: Annotated[int, Field(ge=200)] = Field(
-        1500, description="maximum characters of a query's result, as JSON without the hint, that the model gets"
+    deadline_s: Seconds = _setting(2.0, "time limit of a query in seconds")
+    max_rows: Positive = _setting(20, "maximum rows of a query's result that the model gets")
+    max_chars: Annotated[int, Field(ge=200)] = _setting(
+        1500, "maximum characters of a query's result, as JSON without the hint, that the model gets"
     )
 
 
 class DataSettings(Section):
     """The training and validation questions."""
 
-    train_file: Path | None = Field(
-        None, description="file of training questions, parquet or JSONL; none: questions generated for the database"
+    train_file: Path | None = _setting(
+        None, "file of training questions, parquet or JSONL; none: questions generated for the database"
     )
-    val_file: Path | None = Field(
-        None, description="file of validation questions, parquet or JSONL; none: questions generated for the database"
+    val_file: Path | None = _setting(
+        None, "file of validation questions, parquet or JSONL; none: questions generated for the database"
     )
-    mapping: Path | None = Field(
+    mapping: Path | None = _setting(
         None,
-        description="TOML file that maps the columns of docs/questions.md to columns of the question files; none: "
-        "same names",
+        "TOML file that maps the columns of docs/questions.md to those of the question files; none: same names",
     )
-    style: Style = Field(
+    style: Style = _setting(
         "mixed",
-        description="wording of generated questions; template: fixed sentences; mixed: fixed sentences and everyday "
-        "wordings",
+        "wording of generated questions; template: fixed sentences; mixed: also everyday wordings",
     )
-    task_types: tuple[str, ...] = Field(
-        (), description="types of the questions to train and validate on, separated by commas; empty: all types"
+    task_types: tuple[str, ...] = _setting(
+        (), "types of the questions to train and validate on, separated by commas; empty: all types"
     )
-    val_questions: Positive = Field(
-        24, description="number of template questions in a validation, evenly spaced over the validation file"
+    val_questions: Positive = _setting(
+        24, "number of template questions in a validation, evenly spaced over the validation file"
     )
-    natural_questions: NotNegative = Field(
+    natural_questions: NotNegative = _setting(
         12,
-        description="number of natural questions in a validation, spread over the question types of the task's "
-        "benchmark in the language `lang`; 0: none, the default of `--ci-fast` on a CPU",
+        "number of natural questions in a validation, spread over the question types of the task's benchmark in the "
+        "language `lang`; 0: none, the default of `--ci-fast` on a CPU",
     )
 
 
 class SpiderSettings(Section):
     """The tasks `spider` and `ehrsql`: an answer is an SQL statement, graded by its result in a SQLite database."""
 
-    data_dir: Path | None = Field(
+    data_dir: Path | None = _setting(
         None,
-        description="folder in Spider's layout: databases as database/NAME/NAME.sqlite, questions as JSON or parquet",
+        "folder in Spider's layout: databases as database/NAME/NAME.sqlite, questions as JSON or parquet",
     )
-    val_databases: NotNegative = Field(
-        15, description="number of databases that are held out of training for validation; 0: none"
+    val_databases: NotNegative = _setting(
+        15, "number of databases that are held out of training for validation; 0: none"
     )
-    schema_chars: Positive = Field(
+    schema_chars: Positive = _setting(
         6000,
-        description="maximum characters of the database's schema in the prompt; a longer schema first loses sample "
-        "values, then columns",
+        "maximum characters of the schema in the prompt; a longer schema first loses sample values, then columns",
     )
-    schema_values: NotNegative = Field(2, description="number of sample values of each text column in the prompt")
-    partial_credit: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
+    schema_values: NotNegative = _setting(2, "number of sample values of each text column in the prompt")
+    partial_credit: Annotated[float, Field(ge=0.0, le=0.5)] = _setting(
         0.0,
-        description="reward of a wrong result that has exactly the cells of the gold result; other wrong results get "
-        "this reward times the F1 score of their cells",
+        "reward of a wrong result with exactly the cells of the gold result; other wrong results get this reward "
+        "times the F1 score of their cells",
     )
-    penalty: Share = Field(
+    penalty: Share = _setting(
         0.0,
-        description="subtracted from the reward of a wrong answer, so that guessing pays less than abstaining, whose "
-        "reward is 0",
+        "subtracted from the reward of a wrong answer, so that guessing pays less than abstaining (reward 0)",
     )
-    deadline_s: Seconds = Field(
-        10.0, description="time limit in seconds of a statement whose result is compared with the gold result"
+    deadline_s: Seconds = _setting(
+        10.0, "time limit in seconds of a statement whose result is compared with the gold result"
     )
 
 
 class AgentSettings(Section):
     """The agent, and how its model is sampled."""
 
-    tool: Literal["builtin", "mcp"] = Field(
+    tool: Literal["builtin", "mcp"] = _setting(
         "builtin",
-        description="where the statements of the model run; builtin: in worker processes of this host; mcp: on an MCP "
-        "server (`sql-agent mcp`)",
+        "where the model's statements run; builtin: in worker processes of this host; mcp: on an MCP server "
+        "(`sql-agent mcp`)",
     )
-    mcp_url: str | None = Field(
+    mcp_url: str | None = _setting(
         None,
-        description="URL of the MCP server, such as http://127.0.0.1:8765/mcp; the token of the server is MCP_TOKEN",
+        "URL of the MCP server, such as http://127.0.0.1:8765/mcp; its bearer token is MCP_TOKEN",
     )
-    mcp_command: str | None = Field(
+    mcp_command: str | None = _setting(
         None,
-        description="command that starts an MCP server over stdio, such as sql-agent mcp; used instead of "
-        "`agent.mcp_url`",
+        "command that starts an MCP server over stdio, such as sql-agent mcp; used instead of `agent.mcp_url`",
     )
-    workflow: Literal["react", "check-rewrite"] = Field(
+    workflow: Literal["react", "check-rewrite"] = _setting(
         "react",
-        description="react: the model calls the tool until it answers; check-rewrite: the model writes a statement, "
-        "checks the result and rewrites the statement, with a role and a prompt for each",
+        "react: the model calls the tool until it answers; check-rewrite: the model writes a statement, checks the "
+        "result and rewrites the statement, with a role and a prompt for each",
     )
-    train_roles: str = Field(
+    train_roles: str = _setting(
         "write|rewrite",
-        description="regular expression for the names of the roles to train (full match), in a workflow with the roles "
-        "write, check, rewrite, answer",
+        "in check-rewrite: regular expression for the whole name of each role to train, among write, check, "
+        "rewrite, answer",
     )
-    max_turns: Positive = Field(
+    max_turns: Positive = _setting(
         4,
-        description="maximum model calls per rollout, the final answer included; in check-rewrite: maximum statements",
+        "maximum model calls per rollout, the final answer included; in check-rewrite: maximum statements",
     )
-    max_tokens: Positive = Field(128, description="maximum tokens that the model generates per turn")
-    temperature: NotNegativeNumber = Field(1.0, description="sampling temperature in training; 0 is greedy")
-    val_temperature: NotNegativeNumber = Field(
-        0.0, description="sampling temperature in validation, `sql-agent ask` and `evaluate`; 0 is greedy"
+    max_tokens: Positive = _setting(128, "maximum tokens that the model generates per turn")
+    temperature: NotNegativeNumber = _setting(1.0, "sampling temperature in training; 0 is greedy")
+    val_temperature: NotNegativeNumber = _setting(
+        0.0, "sampling temperature in validation, `sql-agent ask` and `evaluate`; 0 is greedy"
     )
-    request_timeout_s: Seconds = Field(120.0, description="time limit of a model call in seconds")
-    thinking: Literal["auto", "on", "off"] = Field(
+    request_timeout_s: Seconds = _setting(120.0, "time limit of a model call in seconds")
+    thinking: Literal["auto", "on", "off"] = _setting(
         "auto",
-        description="whether the model thinks before it answers, passed to its chat template as `enable_thinking`; "
-        "auto: the template's default. With on or off, a server other than vLLM or this project's may "
-        "refuse requests",
+        "whether the model thinks before it answers, passed to its chat template as `enable_thinking`; auto: the "
+        "template's default. With on or off, a server other than vLLM or this project's may refuse requests",
     )
-    thought_tokens: NotNegative = Field(
+    thought_tokens: NotNegative = _setting(
         256,
-        description="maximum tokens of the thought in a turn, in addition to `agent.max_tokens`; a longer thought is "
-        "cut, and the model goes on to answer. 0: a thought counts towards `agent.max_tokens`. Only for a "
-        "thinking model that this host serves",
+        "maximum tokens of the thought in a turn, in addition to `agent.max_tokens`; a longer thought is cut, and "
+        "the model goes on to answer. 0: a thought counts towards `agent.max_tokens`. Only for a thinking model "
+        "that this host serves",
     )
-    tool_format: Literal["auto", "hermes", "llama3_json", "mistral", "qwen3_coder", "pythonic", "gemma"] = Field(
+    tool_format: Literal["auto", "hermes", "llama3_json", "mistral", "qwen3_coder", "pythonic", "gemma"] = _setting(
         "auto",
-        description="format in which the model writes tool calls; auto: the format of its chat template. Only for a "
-        "model that this host serves",
+        "format of the model's tool calls; auto: that of its chat template. Only for a model that this host serves",
     )
-    chat_template: Path | None = Field(
+    chat_template: Path | None = _setting(
         None,
-        description="file with a Jinja chat template that replaces the template of the model; none: the template of "
-        "the model",
+        "file with a Jinja chat template to use in place of the model's own; none: the model's own",
     )
 
     @property
     def enable_thinking(self) -> bool | None:
-        """Return the argument `enable_thinking` of the chat template; None: the default of the template."""
+        """Return the argument `enable_thinking` of the chat template; None means the template's default."""
         return {"auto": None, "on": True, "off": False}[self.thinking]
 
     @field_validator("train_roles")
@@ -218,39 +214,38 @@ class AgentSettings(Section):
 class JudgeSettings(Section):
     """The judge that grades the answers, its limits, and the failures that a run accepts."""
 
-    name: str = Field(
+    name: str = _setting(
         "auto",
-        description="facts, llm, llm:MODEL, reward-model or ranking; several joined by + are a panel, which gives the "
-        "mean of their scores; auto: llm if TEACHER_MODEL is set, else facts",
+        "facts, llm, llm:MODEL, reward-model or ranking; several joined by + are a panel, whose score is their "
+        "mean; auto: llm if TEACHER_MODEL is set, else facts",
     )
-    rubric: Path | None = Field(
+    rubric: Path | None = _setting(
         None,
-        description="TOML file with the rubric of the judge `llm`; none: the built-in rubric. Where the database has "
-        "no answer, the judge always uses the built-in rubric for refusals",
+        "TOML file with the rubric of the judge `llm`; none: the built-in rubric. Where the database has no answer, "
+        "the judge always uses the built-in rubric for refusals",
     )
-    reward_model_range: tuple[float, float] = Field(
-        (0.0, 1.0), description="lowest and highest score of the reward model, which are mapped to 0 and 1"
+    reward_model_range: tuple[float, float] = _setting(
+        (0.0, 1.0), "lowest and highest score of the reward model, which are mapped to 0 and 1"
     )
-    max_tokens: Positive = Field(
+    max_tokens: Positive = _setting(
         800,
-        description="maximum tokens of a reply of the judge; after a reply that is cut off, the limit is doubled, at "
-        "most twice",
+        "maximum tokens of a reply of the judge; after a reply that is cut off, the limit is doubled, at most twice",
     )
-    timeout_s: Seconds = Field(60.0, description="time limit of a request to the judge in seconds")
-    concurrency: Positive = Field(32, description="maximum concurrent requests to the judge, summed over all runners")
-    requests_per_minute: PositiveNumber | None = Field(
-        None, description="maximum requests to the judge per minute, summed over all runners; none: no limit"
+    timeout_s: Seconds = _setting(60.0, "time limit of a request to the judge in seconds")
+    concurrency: Positive = _setting(32, "maximum concurrent requests to the judge, summed over all runners")
+    requests_per_minute: PositiveNumber | None = _setting(
+        None, "maximum requests to the judge per minute, summed over all runners; none: no limit"
     )
-    tokens_per_minute: PositiveNumber | None = Field(
-        None, description="maximum tokens to and from the judge per minute, summed over all runners; none: no limit"
+    tokens_per_minute: PositiveNumber | None = _setting(
+        None, "maximum tokens to and from the judge per minute, summed over all runners; none: no limit"
     )
-    cache_dir: Path = Field(
-        VAR / "judge-cache", description="folder of cached verdicts of judges that are called over a network"
+    cache_dir: Path = _setting(
+        VAR / "judge-cache", "folder of cached verdicts of judges that are called over a network"
     )
-    max_failed_share: Share = Field(
+    max_failed_share: Share = _setting(
         0.05,
-        description="share of a step's rollouts that the judge may fail to grade; a larger share ends the run. One "
-        "rollout (with the judge `ranking`: one group) may always fail",
+        "share of a step's rollouts that the judge may fail to grade; a larger share ends the run. One rollout "
+        "(with the judge `ranking`: one group) may always fail",
     )
 
     @field_validator("reward_model_range")
@@ -264,115 +259,106 @@ class JudgeSettings(Section):
 class RunnerSettings(Section):
     """Runner processes, and limits for lost rollouts."""
 
-    n_runners: Positive = Field(4, description="number of runner processes")
-    concurrency: Positive = Field(
+    n_runners: Positive = _setting(4, "number of runner processes")
+    concurrency: Positive = _setting(
         32,
-        description="maximum concurrent rollouts per runner process, and concurrent questions in `sql-agent evaluate`",
+        "maximum concurrent rollouts per runner process, and concurrent questions in `sql-agent evaluate`",
     )
-    n_proxies: Positive = Field(
-        1, description="number of LLM proxy processes; only the backend verl uses more than one"
-    )
-    rollout_timeout_s: Seconds = Field(300.0, description="seconds after which a running rollout counts as lost")
-    rollout_retries: NotNegative = Field(3, description="maximum retries of a lost rollout")
-    max_failed_share: Share = Field(
+    n_proxies: Positive = _setting(1, "number of LLM proxy processes; only the backend verl uses more than one")
+    rollout_timeout_s: Seconds = _setting(300.0, "seconds after which a running rollout counts as lost")
+    rollout_retries: NotNegative = _setting(3, "maximum retries of a lost rollout")
+    max_failed_share: Share = _setting(
         0.2,
-        description="share of a step's rollouts that may be lost, including those that the judge failed to grade; a "
+        "share of a step's rollouts that may be lost, including those that the judge failed to grade; a "
         "larger share ends the run",
     )
-    stall_s: Seconds = Field(
+    stall_s: Seconds = _setting(
         60.0,
-        description="seconds without the start or the end of a rollout, after which a message lists the running "
-        "rollouts",
+        "seconds in which no rollout starts or ends, after which a message lists the running rollouts",
     )
 
 
 class TrainSettings(Section):
     """GRPO (Shao et al. 2024, arXiv:2402.03300) with the asymmetric clip of DAPO (Yu et al. 2025, arXiv:2503.14476)."""
 
-    steps: Positive = Field(20, description="number of GRPO steps")
-    questions_per_step: Count = Field(4, description="number of questions per step")
-    group_size: Annotated[int, Field(ge=2, le=10_000)] = Field(
-        4, description="rollouts per question, which form a group; GRPO compares the rewards within a group"
+    steps: Positive = _setting(20, "number of GRPO steps")
+    questions_per_step: Count = _setting(4, "number of questions per step")
+    group_size: Annotated[int, Field(ge=2, le=10_000)] = _setting(
+        4, "rollouts per question, which form a group; GRPO compares the rewards within a group"
     )
-    lr: PositiveNumber = Field(5e-6, description="learning rate of AdamW, constant")
-    clip_low: Share = Field(0.2, description="the probability ratio is clipped to at least 1 − clip_low")
-    clip_high: NotNegativeNumber = Field(0.3, description="the probability ratio is clipped to at most 1 + clip_high")
-    kl_coef: NotNegativeNumber = Field(
-        0.0, description="weight of the KL divergence from the initial model, in nats per token; 0: no KL term"
+    lr: PositiveNumber = _setting(5e-6, "learning rate of AdamW, constant")
+    clip_low: Share = _setting(0.2, "the probability ratio is clipped to at least 1 − clip_low")
+    clip_high: NotNegativeNumber = _setting(0.3, "the probability ratio is clipped to at most 1 + clip_high")
+    kl_coef: NotNegativeNumber = _setting(
+        0.0, "weight of the KL divergence from the initial model, in nats per token; 0: no KL term"
     )
-    minibatches: Positive = Field(1, description="optimizer steps per GRPO step, each on a part of the groups")
-    micro_batch: Positive = Field(
+    minibatches: Positive = _setting(1, "optimizer steps per GRPO step, each on a part of the groups")
+    micro_batch: Positive = _setting(
         4,
-        description="sequences per forward pass, in supervised fine-tuning too; with verl, GRPO limits the tokens per "
-        "forward pass instead",
+        "sequences per forward pass, also in supervised fine-tuning; with verl, GRPO limits the tokens per forward "
+        "pass instead",
     )
-    save_every: Positive = Field(5, description="steps between two checkpoints")
-    keep_checkpoints: Positive = Field(2, description="number of newest checkpoints to keep")
-    validate_untrained: bool = Field(
+    save_every: Positive = _setting(5, "steps between two checkpoints")
+    keep_checkpoints: Positive = _setting(2, "number of newest checkpoints to keep")
+    validate_untrained: bool = _setting(
         False,
-        description="also validate the model before supervised fine-tuning, for the first column of the result",
+        "also validate the model before supervised fine-tuning, for the first column of the result",
     )
 
 
 class SftSettings(Section):
     """Supervised fine-tuning on the gold SQL of the training questions, before GRPO. The result is cached on disk."""
 
-    steps: NotNegative = Field(16, description="number of optimizer steps; 0: GRPO starts from the unchanged model")
-    batch: Count = Field(
+    steps: NotNegative = _setting(16, "number of optimizer steps; 0: GRPO starts from the unchanged model")
+    batch: Count = _setting(
         8,
-        description="demonstrations per step; each question type has the same share as in the training file, but fewer "
-        "than 512 demonstrations are all of the type lookup",
+        "demonstrations per step; each question type has the same share as in the training file, but fewer than 512 "
+        "demonstrations are all of the type lookup",
     )
-    lr: PositiveNumber = Field(
-        2e-4, description="peak learning rate of AdamW; linear warm-up over the first tenth, then linear decay"
+    lr: PositiveNumber = _setting(
+        2e-4, "peak learning rate of AdamW; linear warm-up over the first tenth, then linear decay"
     )
 
 
 class LocalSettings(Section):
     """The backend `local`, which samples and trains on a CPU."""
 
-    cache_dir: Path = Field(
-        VAR / "cache", description="folder of converted and fine-tuned models, also for the backend verl"
-    )
-    cheap_update: bool = Field(
+    cache_dir: Path = _setting(VAR / "cache", "folder of converted and fine-tuned models, also for the backend verl")
+    cheap_update: bool = _setting(
         False,
-        description="cheaper GRPO update, in less than half of the time: trains the upper half of the layers, on the "
-        "best and the worst rollout of each group; the learning rate rises over the first three steps",
+        "cheaper GRPO update, in less than half of the time: trains the upper half of the layers on the best and "
+        "the worst rollout of each group; the learning rate rises over the first three steps",
     )
-    max_context: Positive = Field(
-        2048, description="maximum tokens of a prompt and its reply together; a longer request ends its rollout"
+    max_context: Positive = _setting(
+        2048, "maximum tokens of a prompt and its reply together; a longer request ends its rollout"
     )
 
 
 class VerlSettings(Section):
     """The backend `verl`, which samples and trains on GPUs."""
 
-    n_gpus: Positive = Field(1, description="number of GPUs per host (with --device npu: of NPUs)")
-    nnodes: Positive = Field(1, description="number of hosts in the Ray cluster")
-    lora_rank: NotNegative = Field(
-        0, description="rank of the trained LoRA adapters, with either backend; 0: train all weights"
-    )
-    trainer_mode: Literal["sync", "colocate_async", "separate_async"] = Field(
+    n_gpus: Positive = _setting(1, "number of GPUs per host (with --device npu: of NPUs)")
+    nnodes: Positive = _setting(1, "number of hosts in the Ray cluster")
+    lora_rank: NotNegative = _setting(0, "rank of the trained LoRA adapters, with either backend; 0: train all weights")
+    trainer_mode: Literal["sync", "colocate_async", "separate_async"] = _setting(
         "sync",
-        description="trainer of verl; separate_async samples on one half of the GPUs and trains on the other half",
+        "trainer of verl; separate_async samples on one half of the GPUs and trains on the other half",
     )
-    gpu_memory_gb: Literal["auto"] | PositiveNumber = Field(
+    gpu_memory_gb: Literal["auto"] | PositiveNumber = _setting(
         "auto",
-        description="GPU memory in GB, from which the tokens per forward pass are computed; auto: the free memory of "
-        "the GPU of this host that has least",
+        "GPU memory in GB, from which the tokens per forward pass are computed; auto: the least free memory of any "
+        "GPU of this host",
     )
-    test_every: NotNegative = Field(
-        0, description="steps between two validations; 0: validate only before and after the run"
-    )
-    dynamic_sampling: NotNegative = Field(
+    test_every: NotNegative = _setting(0, "steps between two validations; 0: validate only before and after the run")
+    dynamic_sampling: NotNegative = _setting(
         0,
-        description="dynamic sampling of DAPO: a step runs further rollouts, up to this multiple of its usual number, "
-        "until enough groups have different rewards; 0: off",
+        "dynamic sampling of DAPO: a step runs further rollouts, up to this multiple of its usual number, until "
+        "enough groups have different rewards; 0: off",
     )
-    host: str = Field("127.0.0.1", description="address at which other hosts reach this host; needed for nnodes > 1")
-    config: dict[str, Any] = Field(
-        default_factory=dict,
-        description="options of verl by name, such as verl.config.actor_rollout_ref.rollout.max_num_seqs=512; "
+    host: str = _setting("127.0.0.1", "address at which other hosts reach this host; needed for nnodes > 1")
+    config: dict[str, Any] = _setting(
+        {},
+        "options of verl by name, such as verl.config.actor_rollout_ref.rollout.max_num_seqs=512; "
         "verl.config.sql_agent has this project's own options, endpoints and level",
     )
 
@@ -387,30 +373,30 @@ class VerlSettings(Section):
 class TrackingSettings(Section):
     """Trackers, which receive the metrics and rollouts of a run. A tracker that fails does not stop the run."""
 
-    to: tuple[Literal["wandb", "swanlab", "tensorboard"], ...] = Field(
-        (), description="wandb, swanlab, tensorboard, or several separated by commas; needs the extra `tracking`"
+    to: tuple[Literal["wandb", "swanlab", "tensorboard"], ...] = _setting(
+        (), "wandb, swanlab, tensorboard, or several separated by commas; needs the extra `tracking`"
     )
-    project: str = Field("sql-agent", description="name of the project in the tracker")
+    project: str = _setting("sql-agent", "name of the project in the tracker")
 
 
 class Settings(Section):
     """The task, the model, the backend and the folder of results. `load_settings` builds this."""
 
-    lang: Lang = Field(
-        "en", description="language of the natural questions and of the sample database (used if no database is given)"
+    lang: Lang = _setting(
+        "en", "language of the natural questions and of the sample database (used if no database is given)"
     )
-    task: str = Field(
-        "medical", description="medical, spider, ehrsql, a file NAME.toml, or package.module:NAME for your own Task"
+    task: str = _setting(
+        "medical", "medical, spider, ehrsql, a file NAME.toml, or package.module:NAME for your own Task"
     )
-    model: str = Field("", description="Hugging Face folder or id; empty: the bundled SmolLM2-135M-Instruct")
-    backend: Literal["auto", "local", "verl"] = Field(
-        "auto", description="where to train; auto: verl if it is installed and a GPU is there, else local"
+    model: str = _setting("", "Hugging Face folder or id; empty: the bundled SmolLM2-135M-Instruct")
+    backend: Literal["auto", "local", "verl"] = _setting(
+        "auto", "where to train; auto: verl if it is installed and a GPU is there, else local"
     )
-    run_name: str = Field("", description="name of the run's folder in `runs_dir`; empty: date and time")
-    runs_dir: Path = Field(RUNS, description="folder of all runs")
-    seed: Annotated[int, Field(ge=0, le=_MAX_SEED)] = Field(
+    run_name: str = _setting("", "name of the run's folder in `runs_dir`; empty: date and time")
+    runs_dir: Path = _setting(RUNS, "folder of all runs")
+    seed: Annotated[int, Field(ge=0, le=_MAX_SEED)] = _setting(
         0,
-        description="seed of the order of questions, of sampling and of fine-tuning",
+        "seed of the order of questions, of sampling and of fine-tuning",
     )
     database: DatabaseSettings = DatabaseSettings()
     data: DataSettings = DataSettings()

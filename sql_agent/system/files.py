@@ -24,7 +24,7 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 def named_disk_errors(then: Callable[[], str] = lambda: "run the command again") -> Iterator[None]:
     """Raise TrainingError in place of an OSError that names a file, or that means a full or broken disk.
 
-    After a full disk, the hint ends with the result of `then`: what to do once space is free.
+    `then` returns what to do once space is free; the hint about a full disk ends with it.
     """
     try:
         yield
@@ -53,16 +53,10 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def make_writable(folder: Path, setting: str) -> None:
-    """Create `folder` if it is missing. Raises the error of `check_writable`."""
-    check_writable(folder, setting)
-    folder.mkdir(parents=True, exist_ok=True)
-
-
 def check_writable(folder: Path, setting: str) -> None:
-    """Raise ConfigError, which names `setting`, unless files can be written to `folder`; it may be missing."""
+    """Raise ConfigError, which names `setting`, unless files can be written to `folder`, which may be missing."""
     try:
-        # Writes a file, because the mode of a folder does not tell whether this works, for example in /proc.
+        # A file is written, because the mode of a folder does not tell whether this works, for example in /proc.
         with tempfile.TemporaryFile(dir=nearest_existing(folder)):
             pass
     except OSError as error:
@@ -73,7 +67,7 @@ def check_writable(folder: Path, setting: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush the file or folder `path` to the disk, so that a power cut does not destroy it."""
+    """Flush the file or folder `path` to the disk, so that a power cut does not destroy `path`."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -88,9 +82,9 @@ def sync_tree(folder: Path) -> None:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file to write; it replaces `path` if the block ends without an error.
+    """Yield the path of a temporary file to write, which replaces `path` if the block ends without an error.
 
-    After a power cut, `path` has either its old or its whole new content.
+    After a power cut, `path` has its old or its new content, but no mixture.
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -103,7 +97,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text`, with a line break at its end, by `atomic_write`."""
+    """Write `text`, with one line break at the end, by `atomic_write`."""
     with atomic_write(path) as unfinished:
         unfinished.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
@@ -141,12 +135,12 @@ def copy_folder(source: Path, copy: Path) -> None:
 
 
 def drop_cut_line(path: Path) -> None:
-    """Remove the last line of `path` if it has no line break: the process that wrote the line was killed."""
+    """Remove the last line of `path` if it has no line break, because its writer was killed."""
     os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the lines of `path` that end in a line break, without the line break; none if `path` is missing."""
+    """Return the lines of `path` that end in a line break, without the line breaks; [] if `path` is missing."""
     return path.read_bytes().decode("utf-8").split("\n")[:-1] if path.exists() else []
 
 
@@ -201,7 +195,7 @@ class GrowingFile:
     def new(self) -> Iterator[bytes]:
         """Yield the lines, with line breaks, that were appended since the last call.
 
-        If the caller stops at a line, the next call yields that line again.
+        If the caller stops at a line, the next call starts with this line.
         """
         if not self._path.exists():
             return
@@ -215,5 +209,5 @@ class GrowingFile:
 
     @property
     def was_cut(self) -> bool:
-        """Whether the file is now shorter than what was read of it."""
+        """Whether the file is now shorter than the part that was read."""
         return self._position > (self._path.stat().st_size if self._path.exists() else 0)

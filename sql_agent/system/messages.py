@@ -12,7 +12,7 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-# Seconds for which a request to a database or model server that is down is repeated; a restart takes less.
+# A request to a database or model server that is down is repeated for this many seconds; a restart takes less.
 OUTAGE_S = 60.0
 
 
@@ -22,31 +22,27 @@ def printable(text: str) -> str:
     Otherwise a terminal would execute escape sequences from a model, a server or a database, and direction marks such
     as U+202E would change the order of the text.
     """
-    return "".join(" " if _is_unsafe(character) else character for character in text)
-
-
-def _is_unsafe(character: str) -> bool:
-    return character != "\n" and unicodedata.category(character) in {"Cc", "Cf"}
+    return "".join(" " if c != "\n" and unicodedata.category(c) in {"Cc", "Cf"} else c for c in text)
 
 
 def first_of(lines: Iterable[str], count: int, more: str = "more") -> list[str]:
     """Return the first `count` of `lines`, and a line such as "and 7 more" if lines are left out."""
     listed = list(lines)
     left = len(listed) - count
-    return [*listed[:count], *([f"and {left} {more}"] if left > 0 else [])]
+    return [*listed[:count], f"and {left} {more}"] if left > 0 else listed
 
 
 def first_problem(error: ValidationError, names: Mapping[str, str] | None = None) -> str:
     """Return the first problem of `error` as "field: reason", such as "levels.0.name: Field required".
 
-    If the whole value is invalid, the returned text is the reason only, without a field name. `names` maps the first
-    part of a field name to the name for the message, such as that of a column.
+    If the whole value is invalid, only the reason is returned. `names` maps the first part of a field name to the name
+    for the message, such as that of a column.
     """
     problem = error.errors(include_url=False)[0]
     place = [str(part) for part in problem["loc"]]
     if place and names:
         place[0] = names.get(place[0], place[0])
-    return ": ".join([*([".".join(place)] if place else []), reason(problem)])
+    return f"{'.'.join(place)}: {reason(problem)}" if place else reason(problem)
 
 
 def reason(problem: ErrorDetails) -> str:

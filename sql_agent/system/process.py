@@ -1,6 +1,6 @@
 """Set up this process and end it: event loop, garbage collection, interrupts, child processes.
 
-An interrupt is Ctrl-C, SIGTERM, or a terminal that is closed (SIGHUP).
+An interrupt is Ctrl-C, SIGTERM or SIGHUP, which a terminal sends when it is closed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class EventLoop(uvloop.Loop):
     """uvloop's event loop with a fix: after a failed connection, a file descriptor is not closed twice.
 
     When a connection over a given socket is cancelled, for example by aiohttp's time-out, uvloop before 0.23 closes the
-    socket's file descriptor. The socket object closes the same number again when it is collected, and by then the
-    number may belong to another connection, for example to a database worker. litellm's proxy needs an older uvloop.
+    socket's file descriptor. The socket object closes the descriptor again when it is collected, but by then another
+    connection may have got the same number. litellm's proxy needs an older uvloop.
     """
 
     async def create_connection(self, *args: Any, sock: socket.socket | None = None, **kwargs: Any) -> Any:
-        """Connect as uvloop does; after a failure, detach `sock` from its file descriptor."""
+        """Connect as uvloop does. After a failure, detach `sock` from its file descriptor."""
         try:
             return await super().create_connection(*args, sock=sock, **kwargs)
         except (ValueError, TypeError):  # the arguments were wrong, so the socket was not touched
@@ -60,10 +60,10 @@ class _Policy(uvloop.EventLoopPolicy):
 
 @contextmanager
 def slow_imports() -> Iterator[None]:
-    """Exclude the objects that the block creates, such as imported modules, from garbage collection.
+    """Exclude the objects that the block creates from garbage collection, such as modules, which are never freed.
 
-    Modules are never freed. Collections took half of the time of importing agent-lightning, and later made copies of
-    the memory pages that runners share with their parent (see `gc.freeze`).
+    Collections took half of the time of importing agent-lightning. Later collections would write to, and so copy, the
+    memory pages that runners share with their parent (see `gc.freeze`).
     """
     gc.disable()
     try:
@@ -80,9 +80,9 @@ def repeat_command(added: Sequence[str]) -> NoReturn:
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Return the signals that stop this program, without SIGHUP if nohup made this process ignore it.
+    """Return the signals that stop this program: without SIGHUP if nohup made this process ignore SIGHUP.
 
-    SIGINT stops the program even if a script started the process in the background, with SIGINT ignored.
+    SIGINT stops the program even if a script started the process in the background, where SIGINT is ignored.
     """
     is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in STOPPING if not (is_kept and number is signal.SIGHUP)]
@@ -114,7 +114,7 @@ def end_interrupted(say: Callable[[], None] = lambda: None) -> NoReturn:
 def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = say_interrupted) -> Iterator[None]:
     """Call `handler` on the running event loop at the first stopping signal during the block.
 
-    A second signal, even after the block, calls `again` and exits at once with code 130; a second SIGHUP is ignored,
+    A second signal, even after the block, calls `again` and exits at once with code 130. A second SIGHUP is ignored,
     because closing a terminal can send two. If no signal came, the earlier handlers are restored after the block.
     """
     loop = asyncio.get_running_loop()
@@ -162,7 +162,7 @@ def go_on(pid: int) -> None:
 
 
 def _drop_output() -> None:
-    """Discard stdout and stderr if their terminal or pipe is closed; else a write would raise and stop the saving."""
+    """Discard stdout and stderr if their terminal or pipe is closed, because a failed write would stop the saving."""
     output = select.poll()
     for number in (1, 2):
         output.register(number, 0)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def usable_cores() -> int:
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that this process can still get, as limited by a container; None if unknown."""
+    """Return the bytes of memory that this process can still get, at most its container's limit; None if unknown."""
     kilobytes = _counter("/proc/meminfo", "MemAvailable:")
     if kilobytes is None:
         return None
@@ -80,14 +80,14 @@ def gpu_names() -> list[str]:
 
 
 def gpu_memory() -> tuple[int, int] | None:
-    """Return the total and the free bytes of the usable GPU with the least free memory; None if there is none."""
+    """Return the total and the free bytes of the usable GPU with the least free memory; None without a GPU."""
     sizes = [line.split(",") for line in _nvidia_smi("memory.total,memory.free")]
     of_gpus = [(int(total) << 20, int(free) << 20) for total, free in sizes if free.strip().isdigit()]
     return min(of_gpus, key=lambda size: size[1], default=None)
 
 
 def _nvidia_smi(query: str) -> list[str]:
-    """Return the values of `query` as a line for each GPU in CUDA_VISIBLE_DEVICES, or for all GPUs without it."""
+    """Return a line with the values of `query` for each GPU in CUDA_VISIBLE_DEVICES, by default all GPUs."""
     command, visible = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
     if command is None or visible == "":
         return []
@@ -141,21 +141,20 @@ def end_when_ignored() -> None:
 
     Python only prints such an error, and this process would then wait for ever for a thread that never started.
     """
-    ignore, end_of_thread = sys.unraisablehook, threading.excepthook
 
-    def unraisable(given: Any) -> None:
-        _end_if_memory(given.exc_type)
-        ignore(given)
+    def ending(report: Callable[[Any], object]) -> Callable[[Any], object]:
+        def hook(given: Any) -> None:
+            if given.exc_type is not None and issubclass(given.exc_type, MemoryError):
+                os._exit(OUT_OF_MEMORY)
+            report(given)
 
-    def in_thread(given: Any) -> None:
-        _end_if_memory(given.exc_type)
-        end_of_thread(given)
+        return hook
 
-    sys.unraisablehook, threading.excepthook = unraisable, in_thread
+    sys.unraisablehook, threading.excepthook = ending(sys.unraisablehook), ending(threading.excepthook)
 
 
 def memory_kills() -> int:
-    """Return how many processes of this host the kernel has killed because memory ran out; 0 if unknown."""
+    """Return how many processes of this host the kernel has killed for want of memory; 0 if unknown."""
     return _counter("/proc/vmstat", "oom_kill ") or 0
 
 
@@ -173,8 +172,3 @@ def how_killed(code: int, kills_before: int) -> str:
     if code == -signal.SIGKILL and memory_kills() > kills_before:
         return "was killed by the kernel, because memory ran out"
     return f"was killed by {signal.Signals(-code).name}"
-
-
-def _end_if_memory(kind: type[BaseException] | None) -> None:
-    if kind is not None and issubclass(kind, MemoryError):
-        os._exit(OUT_OF_MEMORY)

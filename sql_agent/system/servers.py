@@ -24,10 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sql_agent.errors import ConfigError, TrainingError
 
 LOCAL_NAMES = ("127.0.0.1", "localhost")  # host names of this machine
-# uvicorn's default of 5 s closes connections between two training steps.
-_KEEP_ALIVE_S = 3600
+_KEEP_ALIVE_S = 3600  # uvicorn's default of 5 s closes connections between two training steps
 _STOP_S = 5.0  # maximum wait for the server to stop
-_GRACE_S = 1  # time for open requests when the server stops
+_GRACE_S = 1  # time in which open requests may end when the server stops
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -64,12 +63,6 @@ def http_url(sock: socket.socket) -> str:
     return f"http://{host}:{port}"
 
 
-def free_port() -> int:
-    with bind() as sock:
-        port: int = sock.getsockname()[1]
-        return port
-
-
 def address_towards(url: str) -> str:
     """Return this machine's IPv4 address in the network of the server at `url`, without sending anything.
 
@@ -98,8 +91,8 @@ class AccessCheck:
     """ASGI middleware that requires the bearer `token` (unless None) and same-origin requests.
 
     The paths `open_paths` need no token. The header Host must be one of `hosts` (None: any), because a website whose
-    name resolves to 127.0.0.1 sends its own name as Host. The header Origin, which browsers send with requests of other
-    websites, must be equal to Host. Refused requests get status 401 or 403.
+    name resolves to 127.0.0.1 sends its own name as Host. The header Origin, which browsers send with requests from
+    other websites, must be equal to Host. Refused requests get status 401 or 403.
     """
 
     def __init__(
@@ -145,8 +138,8 @@ class AccessCheck:
 def web_app(routes: Sequence[Route], *, token: str | None, host: str) -> ASGIApp:
     """Return an app that serves `routes` at the address `host` and requires the bearer `token`, unless None.
 
-    The path `/` requires no token, because a browser that opens a page sends no token; so the page must contain no
-    data. With a local `host`, the Host header must be a local name (see `AccessCheck`).
+    The path `/` requires no token, because a browser that opens a page sends none; so this page must contain no data.
+    With a local `host`, the Host header must be a local name (see `AccessCheck`).
     """
     hosts = LOCAL_NAMES if host in LOCAL_NAMES else None
     access = Middleware(AccessCheck, token=token, open_paths={"/"}, hosts=hosts)
@@ -178,7 +171,7 @@ def uvicorn_server(
     lifespan: Literal["auto", "off"] = "off",
     log_level: str = "warning",
 ) -> uvicorn.Server:
-    """Return a server for `app`. Requests need the bearer `token`, unless None, except for the paths `open_paths`.
+    """Return a server for `app` that requires the bearer `token`, unless None, except for the paths `open_paths`.
 
     With `lifespan` "auto", the server calls the startup and shutdown handlers of `app`.
     """

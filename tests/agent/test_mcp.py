@@ -32,9 +32,9 @@ from sql_agent.database.mcp_client import META, McpDatabase, ToolServer
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError, DatabaseFileError
 from sql_agent.schemas import TOOL_NAME, Evidence, QueryCall
-from sql_agent.system.servers import free_port
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA
+from tests.support.processes import free_port
 from tests.support.small_database import make_database
 
 TOKEN = "the-token"

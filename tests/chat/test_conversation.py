@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sql_agent.chat.conversation import Answered, ChatModel, ChatModels, Failed, QueryAnswered, QuerySent, ask
-from sql_agent.system.servers import free_port
 from tests.support.chat_page import ANSWER, FORM_SQL, QUESTION, answer_of, events_of, opened
+from tests.support.processes import free_port
 from tests.support.question_server import QuestionServer, answering
 from tests.support.small_database import make_database
 

@@ -11,10 +11,10 @@ import pytest
 from sql_agent.cli.command import exits_cleanly
 from sql_agent.cli.judge import main
 from sql_agent.judge_eval.answers import LabelledCase, shipped
-from sql_agent.system.servers import free_port
 from sql_agent.tasks.medical.medical_task import make_question_files
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from tests.support.judge_server import serving
+from tests.support.processes import free_port
 
 
 def test_labels_give_tables_numbers_and_gradings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

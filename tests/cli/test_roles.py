@@ -24,12 +24,12 @@ from sql_agent.errors import ConfigError
 from sql_agent.rollouts.lease import LeaseHolder, read_lease
 from sql_agent.rollouts.run_role import StoreAddress, check_store
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
-from sql_agent.system.servers import free_port
 from tests.support.prepared_python import PreparedProcess
 from tests.support.processes import (
     ROOT,
     assert_nothing_left,
     family_and_ports,
+    free_port,
     lines,
     served_store,
     start,

@@ -19,9 +19,8 @@ from sql_agent.cli.train import parse_arguments
 from sql_agent.cli.train_plan import plan_settings, with_judge
 from sql_agent.config.settings import PREFIX
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
-from sql_agent.system.servers import free_port
 from sql_agent.tasks.task import given_source
-from tests.support.processes import MAIN, ROOT, finish, run_command, start, wait_for
+from tests.support.processes import MAIN, ROOT, finish, free_port, run_command, start, wait_for
 
 DOCKER = ROOT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")

@@ -12,8 +12,8 @@ from agents import function_tool
 from litellm.llms.hosted_vllm.chat.transformation import HostedVLLMChatConfig
 
 from sql_agent.rollouts.llm_proxy import PolicyCalls, ServedModel
-from sql_agent.system.servers import free_port
 from tests.support.judge_server import completion, serving
+from tests.support.processes import free_port
 
 MESSAGES = [
     {"role": "user", "content": "?"},

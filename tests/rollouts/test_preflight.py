@@ -25,9 +25,9 @@ from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.supervisor import Ended
-from sql_agent.system.servers import free_port
 from sql_agent.training.serving.server import ServerThread
 from tests.support.process_tree import descendants
+from tests.support.processes import free_port
 
 
 @pytest.fixture

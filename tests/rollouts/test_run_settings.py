@@ -19,9 +19,9 @@ from sql_agent.errors import ConfigError
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.run_settings import check_same, route_resources, sent_settings, settings_here, text_of
 from sql_agent.schemas import Question
-from sql_agent.system.servers import free_port
 from sql_agent.tasks.task import load_task
 from tests.support.judge_server import serving
+from tests.support.processes import free_port
 from tests.support.small_database import make_database
 
 

@@ -15,7 +15,7 @@ from sql_agent.rollouts import runner, spans
 from sql_agent.rollouts.run_role import StoreAddress, check_store
 from sql_agent.rollouts.spans import SpanExporter, make_span
 from sql_agent.rollouts.store import RunStore, StoreClient, served_store
-from sql_agent.system.servers import free_port
+from tests.support.processes import free_port
 
 
 @pytest.fixture(params=["ours", "agent-lightning's"])

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from sql_agent.system.servers import bind
 from tests.support.prepared_python import PreparedProcess
 from tests.support.process_tree import until
 
@@ -25,6 +26,12 @@ ROOT = Path(__file__).resolve().parents[2]
 MAIN = ROOT / "sql_agent" / "__main__.py"
 SCRIPT = ROOT / "sql_agent" / "train_sql_agent.py"
 Process = subprocess.Popen[str] | PreparedProcess
+
+
+def free_port() -> int:
+    with bind() as sock:
+        port: int = sock.getsockname()[1]
+        return port
 
 
 def run_command(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:

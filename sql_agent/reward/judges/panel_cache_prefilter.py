@@ -16,7 +16,7 @@ import diskcache
 
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.schemas import Usage
-from sql_agent.system.files import make_writable
+from sql_agent.system.files import check_writable
 
 
 class JudgeWrapper:
@@ -78,7 +78,8 @@ class CachedJudge(JudgeWrapper):
 
     def __init__(self, judge: Judge, folder: Path) -> None:
         super().__init__(judge)
-        make_writable(folder, "judge.cache_dir")
+        check_writable(folder, "judge.cache_dir")
+        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._cache: diskcache.Cache | None = None
         # A lock belongs to an event loop, and a script may call asyncio.run twice.
