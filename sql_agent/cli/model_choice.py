@@ -115,13 +115,13 @@ def describe_local(settings: Settings) -> str:
 
 @contextmanager
 def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
-    """Serve `model` inside the context, see `served_unchanged`, unless it is at an endpoint."""
+    """Serve `model` inside the context, see `model_endpoint`, unless it is at an endpoint."""
     if model.remote:
         yield model.remote
         return
     with slow_imports():  # a model at an endpoint needs no torch
-        from sql_agent.training.local.trainer import served_unchanged  # noqa: PLC0415
-    with served_unchanged(model.settings, databases, ui) as endpoint:
+        from sql_agent.training.serving.model_endpoint import model_endpoint  # noqa: PLC0415
+    with model_endpoint(model.settings, databases, ui) as endpoint:
         yield endpoint
 
 

@@ -33,9 +33,9 @@ def update_metrics(rollout_s: float, update_s: float, figures: Mapping[str, floa
 class _Entry:
     """The rollouts of one training step or of one validation, retries included."""
 
-    groups: Counter[str] = field(default_factory=Counter)  # number of started rollouts of each group
+    groups: Counter[str] = field(default_factory=Counter)  # {group: number of started rollouts}
     finished: list[FinishedRollout] = field(default_factory=list)
-    sets: dict[str, str] = field(default_factory=dict)  # name of each group's validation set
+    sets: dict[str, str] = field(default_factory=dict)  # {group: name of the validation set}
 
     @property
     def ended(self) -> set[str]:
@@ -56,13 +56,13 @@ class StepMonitor:
     A lost rollout is run again. The run must stop when, in one training step or validation,
 
     - more than the share `runner.max_failed_share` of the rollouts were lost,
-    - all rollouts so far were lost, and they are as many as the step needs,
+    - at least as many rollouts as the step needs were lost, and none was kept,
     - the judge failed on more than the share `judge.max_failed_share` of the rollouts, or
     - dynamic sampling does not find enough groups whose rewards differ.
 
-    Rollouts that were lost because their process died are not counted, because the process is replaced. `last_event` is
-    the monotonic time in seconds at which a rollout last started or ended. `val` maps the name of each validation set
-    to its questions, whose ids are all different.
+    A rollout that is lost because its process died is not counted, because the process is replaced. `last_event` is the
+    monotonic time in seconds at which a rollout last started or ended. `val` maps the name of each validation set to
+    its questions, whose ids are all different.
     """
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val: Mapping[str, Sequence[Question]]) -> None:
@@ -90,15 +90,17 @@ class StepMonitor:
         entry.groups[request.group] += 1
         if request.mode == "val":
             entry.sets[request.group] = self._set_of_question[request.question.id]
-        limit = self._settings.verl.dynamic_sampling
-        if (
-            self.failure is None
-            and limit
-            and request.mode == "train"
-            and entry.groups.total() > limit * self._expected["train"]
-        ):
+        limit = self._settings.verl.dynamic_sampling * self._expected["train"]
+        if self.failure is None and request.mode == "train" and 0 < limit < entry.groups.total():
             self._log.rollouts(request.step, request.mode, entry.finished, group_advantages(entry.finished))
-            self.failure = _too_few_informative_groups(request.step, entry, self._settings)
+            share = informative_groups(entry.finished).get("groups/informative", 0.0)
+            self.failure = TrainingError(
+                f"step {request.step}: after {entry.groups.total() - 1} rollouts, fewer than "
+                f"{self._settings.train.questions_per_step} groups have different rewards ({share:.1%} of the groups); "
+                "GRPO learns nothing from equal rewards",
+                hint="the last checkpoint is the result; to continue, use harder questions or a higher "
+                "agent.temperature",
+            )
 
     def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
         """Count a rollout that ended; set `failure` when too many rollouts of the step were lost."""
@@ -212,12 +214,3 @@ class StepMonitor:
         """
         one = self._settings.train.group_size if self._settings.judge.name == "ranking" else 1
         return max(one, share * expected)
-
-
-def _too_few_informative_groups(step: int, entry: _Entry, settings: Settings) -> TrainingError:
-    share = informative_groups(entry.finished).get("groups/informative", 0.0)
-    return TrainingError(
-        f"step {step}: after {entry.groups.total() - 1} rollouts, fewer than {settings.train.questions_per_step} "
-        f"groups have different rewards ({share:.1%} of the groups); GRPO learns nothing from equal rewards",
-        hint="the last checkpoint is the result; to continue, use harder questions or a higher agent.temperature",
-    )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sql_agent.config.settings import Settings
 from sql_agent.rollouts.trajectory import FinishedRollout, TokenSequence
@@ -34,7 +35,7 @@ class _Item:
 
     sequence: TokenSequence
     advantage: float
-    old: torch.Tensor | None
+    old: Tensor | None
 
 
 class GrpoUpdate:
@@ -131,7 +132,7 @@ class GrpoUpdate:
             "grad_norm": norm,
         }
 
-    def _loss(self, batch: Sequence[_Item], tokens: float) -> tuple[torch.Tensor, float]:
+    def _loss(self, batch: Sequence[_Item], tokens: float) -> tuple[Tensor, float]:
         """Return the loss of a micro-batch, KL penalty included, and the number of its clipped tokens."""
         sequences = [item.sequence for item in batch]
         new, mask = self._forward(self._policy.model, sequences)
@@ -151,10 +152,10 @@ class GrpoUpdate:
         return loss, clipped
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _old_logprobs(self, sequence: TokenSequence) -> torch.Tensor:
+    def _old_logprobs(self, sequence: TokenSequence) -> Tensor:
         return self._forward(self._policy.model, [sequence])[0][0]
 
-    def _forward(self, model: Any, sequences: Sequence[TokenSequence]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward(self, model: Any, sequences: Sequence[TokenSequence]) -> tuple[Tensor, Tensor]:
         return token_logprobs(model, sequences, bf16=self._bf16, temperature=self._temperature)
 
 
@@ -175,15 +176,15 @@ def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[lis
 
 
 def clipped_loss(
-    new: torch.Tensor,
-    old: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
+    new: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
     *,
     clip_low: float,
     clip_high: float,
     tokens: float,
-) -> tuple[torch.Tensor, float]:
+) -> tuple[Tensor, float]:
     """Return the clipped policy-gradient loss of a micro-batch and the number of its clipped tokens.
 
     The loss is summed over the sampled tokens and divided by `tokens`, which is the same for all micro-batches of a
@@ -198,7 +199,7 @@ def clipped_loss(
     return loss, float(((clipped < free) * mask).sum())
 
 
-def kl_penalty(new: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor, *, tokens: float) -> torch.Tensor:
+def kl_penalty(new: Tensor, reference: Tensor, mask: Tensor, *, tokens: float) -> Tensor:
     """Return an estimate of KL(policy || reference) in nats, summed over the sampled tokens and divided by `tokens`.
 
     The estimate exp(d) - d - 1 of each token, with d = reference - new, is unbiased and never negative (Shao et al.

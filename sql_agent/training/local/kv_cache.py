@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -17,19 +18,19 @@ SHARING = {"llama", "qwen2", "qwen3"}  # model types whose attention `attend` ca
 _BLOCK = 128  # a buffer's number of columns is a multiple of this
 _MAX_TURN_TOKENS = 1 << 14  # maximum number of tokens of all finished turns: 0.4 GB for SmolLM2 in bf16
 
-Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # keys and values of each layer (key heads, tokens, head size)
+Layers = Sequence[tuple[Tensor, Tensor]]  # keys and values of each layer (key heads, tokens, head size)
 
 
 def attend(
     module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     *,
     prefix: Layers | None = None,
     **options: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """Compute attention as transformers' "sdpa" does; each row also attends to the shared `prefix`, if there is one.
 
     `query` has the shape (rows, heads, tokens, head size); `key` and `value` may have fewer heads. With a prefix,
@@ -38,7 +39,7 @@ def attend(
     the prefix for each row. Returns the output (rows, tokens, heads, head size), and None for the attention weights.
     """
     if prefix is None or attention_mask is None:
-        result: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return result
     rows, heads, tokens, size = query.shape
     kv_heads = key.shape[1]
@@ -168,21 +169,19 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
     `columns` (rows, tokens) are the columns of the new tokens, and `width` is the number of columns that are read.
     """
 
-    keys: torch.Tensor | None
-    values: torch.Tensor | None
+    keys: Tensor | None
+    values: Tensor | None
     first: int
-    columns: torch.Tensor
+    columns: Tensor
     width: int
 
-    def reserve(self, rows: int, columns: int, like: torch.Tensor) -> None:
+    def reserve(self, rows: int, columns: int, like: Tensor) -> None:
         """Enlarge the buffers to at least `rows` rows and `columns` columns; heads and dtype are those of `like`."""
         columns = -(-columns // _BLOCK) * _BLOCK
         self.keys, self.values = _grown(self.keys, rows, columns, like), _grown(self.values, rows, columns, like)
         self.is_initialized = True
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write the new tokens, and return the keys and values (rows, heads, width, head size) of their rows."""
         end = self.first + len(key_states)
         self.reserve(end, self.width, key_states)
@@ -194,7 +193,7 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
         return self.keys[self.first : end, :, : self.width], self.values[self.first : end, :, : self.width]
 
 
-def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
+def _grown(buffer: Tensor | None, rows: int, columns: int, like: Tensor) -> Tensor:
     """Return `buffer` if it is large enough, else a copy with at least `rows` rows and `columns` columns."""
     old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
     if buffer is not None and rows <= old_rows and columns <= old_columns:

@@ -74,7 +74,7 @@ class PolicyService:
 
     @contextmanager
     def serving(self, other: Policy) -> Iterator[None]:
-        """Sample from the policy `other` inside the context; it must have the same tokenizer."""
+        """Sample inside the context from the policy `other`, which must have the same tokenizer."""
         serving = other if self._serving is self._policy else _bf16_copy(other)
         with self._lock:
             self._sampler.use(serving)
@@ -192,7 +192,7 @@ def _matmul_s(dtype: torch.dtype) -> float:
 
 
 def _keep_freed_memory() -> None:
-    """Keep glibc from returning freed memory; otherwise, a forward pass in a thread takes three times as long."""
+    """Let glibc keep freed memory for later: otherwise, a forward pass in a thread takes three times as long."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has neither mallopt nor this problem

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from sql_agent.training.local.kv_cache import ATTENTION, SHARING, Layers, RowCache, TurnCache, token_count
 from sql_agent.training.policy.forward import common_prefix, prefix_cache
@@ -110,26 +111,23 @@ class Sampler:
                 self._rows[index] = self._rows[-1]
                 self._rows.pop()
         if self._rows:
-            self._advance()
+            last = torch.tensor([[row.sampled[-1]] for row in self._rows])
+            out = self._policy.model.model(input_ids=last, **self._cache.extend(0, [1] * len(last)))
+            self._logits = self._next_logits(out.last_hidden_state[:, 0])
         else:
             self._cache = RowCache(self._layers, self._cache.prefix)
         return ended
 
-    def _advance(self) -> None:
-        last = torch.tensor([[row.sampled[-1]] for row in self._rows])
-        out = self._policy.model.model(input_ids=last, **self._cache.extend(0, [1] * len(last)))
-        self._logits = self._next_logits(out.last_hidden_state[:, 0])
-
-    def _next_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def _next_logits(self, hidden: Tensor) -> Tensor:
         """Return the next token's logits (rows, vocabulary) from the last hidden states `hidden` (rows, width)."""
         # Without `contiguous`, torch copies the output layer's weights for each row: 7 of 11 s for 64 prompts.
-        logits: torch.Tensor = self._policy.model.lm_head(hidden.contiguous()).float()
+        logits: Tensor = self._policy.model.lm_head(hidden.contiguous()).float()
         return logits
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
         """Return the length of the cached prefix if all `prompts` begin with this prefix, else 0.
 
-        If they do not, and no row is active, the common prefix of `prompts` is cached instead.
+        If a prompt begins otherwise and no row is active, the common prefix of `prompts` is cached instead.
         """
         known = len(self._prefix)
         if not (known and all(len(p) > known and p[:known] == self._prefix for p in prompts)):
@@ -138,18 +136,14 @@ class Sampler:
                 return 0
             self._prefix, self._cache = prompts[0][:length], RowCache(self._layers)
             self._turns.clear()
-        if self._cache.prefix is None and not self._rows:
-            self._cache = RowCache(self._layers, self._prefix_cache())
+        model = self._policy.model
+        if self._cache.prefix is None and not self._rows and model.config.model_type in SHARING:
+            cache = prefix_cache(model, self._prefix)
+            prefix = None if cache is None else [(layer.keys[0], layer.values[0]) for layer in cache.layers]
+            self._cache = RowCache(self._layers, prefix)
         return len(self._prefix) if self._cache.prefix is not None else 0
 
-    def _prefix_cache(self) -> Layers | None:
-        """Compute the keys and values of the prefix, or return None if `attend` does not support the model."""
-        if self._policy.model.config.model_type not in SHARING:
-            return None
-        cache = prefix_cache(self._policy.model, self._prefix)
-        return None if cache is None else [(layer.keys[0], layer.values[0]) for layer in cache.layers]
-
-    def _choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+    def _choose(self, logits: Tensor, requests: Sequence[Request]) -> Tensor:
         """Return the sampled token ids (rows,) for `logits` (rows, vocabulary)."""
         temperature = torch.tensor([max(r.temperature, _GREEDY) for r in requests])[:, None]
         probabilities = torch.softmax(logits / temperature, dim=-1)

@@ -1,4 +1,4 @@
-"""Load, serve, update and save the policy of a local run, or serve a policy without training."""
+"""Load, serve, update and save the policy of a local run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 import torch
 from safetensors import SafetensorError
 
-from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
@@ -38,8 +37,7 @@ from sql_agent.training.local.grpo_update import GrpoUpdate
 from sql_agent.training.local.policy_service import PolicyService, prepare_torch
 from sql_agent.training.policy.model import Policy, add_adapters, load_adapters, load_policy
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
-from sql_agent.training.serving.server import MODEL_NAME, ServerThread
-from sql_agent.training.serving.vllm_engine import vllm_endpoint, vllm_is_usable
+from sql_agent.training.serving.server import ServerThread
 
 
 class FineTuningStopped(Exception):  # noqa: N818  not an error
@@ -77,7 +75,7 @@ class PolicyTrainer:
         """Fine-tune the model on the questions `train`, and serve it. Raises the errors of `fine_tuned_model`."""
         bf16 = prepare_torch()
         with load_task(settings.task).databases(settings) as databases:
-            policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped, log=log)
+            policy = fine_tuned_policy(settings, train, databases, ui, bf16=bf16, stopped=stopped, log=log)
         trainer = cls(settings, log, policy, server, bf16=bf16)
         if policy.adapters is not None:
             trained, total = policy.adapters.get_nb_trainable_parameters()
@@ -93,13 +91,13 @@ class PolicyTrainer:
         step, folder = max(local_checkpoints(log.folder).items())
         with ui.status(f"Loading {folder}"):
             initial = initial_weights(log.folder)
-            policy = _load(str(initial if initial.exists() else folder / "model"), settings)
+            policy = load(str(initial if initial.exists() else folder / "model"), settings)
             trainer = cls(settings, log, policy, server, bf16=bf16)  # copies the initial weights for the KL penalty
             with trainer._service.weights_locked():
                 if policy.adapters is not None:
                     load_adapters(policy.adapters, folder / ADAPTERS)
                 elif initial.exists():
-                    policy.model.load_state_dict(_load(str(folder / "model"), settings).model.state_dict())
+                    policy.model.load_state_dict(load(str(folder / "model"), settings).model.state_dict())
             trainer._update.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
         trainer.step = trainer.saved = step
         return trainer
@@ -107,7 +105,7 @@ class PolicyTrainer:
     @contextmanager
     def untrained(self) -> Iterator[None]:
         """Inside the context, serve the model as it was before supervised fine-tuning."""
-        with self._service.serving(_load(self._settings.model, self._settings)):
+        with self._service.serving(load(self._settings.model, self._settings)):
             yield
 
     def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
@@ -118,7 +116,7 @@ class PolicyTrainer:
         return figures
 
     def save(self) -> None:
-        """Write a checkpoint of the last step, unless it exists or an error interrupted the last update."""
+        """Write a checkpoint of the last step, unless one exists or an error interrupted the last update."""
         if self.step == self.saved or self._update.half_updated:
             return
         keep = self._settings.train.keep_checkpoints
@@ -128,7 +126,7 @@ class PolicyTrainer:
         self.saved = self.step
 
     def _initial_model(self) -> Any | None:
-        """Return the model before GRPO if a resumed run needs it, for the KL penalty or the adapters, else None."""
+        """Return the model before GRPO, if a resumed run needs it for the KL penalty or the adapters, else None."""
         adapters = self._policy.adapters
         return self._update.reference if adapters is None else copy.deepcopy(adapters).unload()
 
@@ -136,32 +134,7 @@ class PolicyTrainer:
         self._service.close()
 
 
-@contextmanager
-def served_unchanged(
-    settings: Settings, databases: DatabasePool, ui: Ui, share: float | None = None
-) -> Iterator[ModelEndpoint]:
-    """Serve `settings.model` inside the context, with vLLM if this machine has a GPU and vLLM, else on the CPU.
-
-    Without a model it is the bundled one, after `sft.steps` steps of fine-tuning. `share` is that of `vllm_endpoint`.
-    """
-    temperature = settings.agent.val_temperature
-    if settings.model and settings.backend != "local" and vllm_is_usable():
-        ui.say(f"Serving {settings.model} with vLLM")
-        with vllm_endpoint(settings.model, seed=settings.seed, agent=settings.agent, share=share) as (url, key):
-            yield ModelEndpoint(url, MODEL_NAME, temperature, key)
-        return
-    bf16 = prepare_torch()
-    if settings.model or not settings.sft.steps:
-        with ui.status(f"Loading {settings.model or 'the model'}"):
-            policy = _load(settings.model, settings)
-    else:
-        questions = load_task(settings.task).questions(settings, "train")
-        policy = _fine_tuned(settings, questions, databases, ui, bf16=bf16)
-    with closing(PolicyService(policy, settings, ServerThread.with_key(), bf16=bf16)) as service:
-        yield ModelEndpoint(service.base_url, MODEL_NAME, temperature, service.api_key)
-
-
-def _fine_tuned(
+def fine_tuned_policy(
     settings: Settings,
     questions: Sequence[Question],
     databases: DatabasePool,
@@ -171,7 +144,11 @@ def _fine_tuned(
     stopped: Callable[[], bool] = lambda: False,
     log: RunLog | None = None,
 ) -> Policy:
-    """Fine-tune the model unless it is cached, and load it; show progress on `ui`, and write the losses to `log`."""
+    """Fine-tune the model unless the result is cached, and load the result.
+
+    Progress is shown on `ui`, and the losses are written to `log`. Raises FineTuningStopped when `stopped` returns
+    true, and the errors of `fine_tuned_model`.
+    """
 
     def progress(step: int, steps: int, loss: float) -> None:
         ui.sft(step, steps, loss)
@@ -193,10 +170,10 @@ def _fine_tuned(
         copy_losses(model, log.folder / SFT)
         log.track_sft()
     with ui.status("Loading the model"):
-        return _load(model, settings)
+        return load(model, settings)
 
 
-def _load(source: str, settings: Settings) -> Policy:
+def load(source: str, settings: Settings) -> Policy:
     return load_policy(source, cache_dir=settings.local.cache_dir, agent=settings.agent)
 
 
@@ -216,7 +193,7 @@ def save_checkpoint(
     `checkpoints/base`, once for all checkpoints.
 
     The folder is synced to the disk under another name and then renamed, so that a power cut leaves no incomplete
-    checkpoint. Raises TrainingError when the folder cannot be written; then all earlier checkpoints stay.
+    checkpoint. Raises TrainingError, and keeps all earlier checkpoints, when the folder cannot be written.
     """
     target = local_checkpoint(run_folder, step)
     partial = target.with_name(target.name + ".partial")

@@ -13,6 +13,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
@@ -37,8 +38,8 @@ class Packing:
     index of each concatenated token in the packed row, which consists of `segments`.
     """
 
-    kept: torch.Tensor
-    places: torch.Tensor
+    kept: Tensor
+    places: Tensor
     segments: tuple[Segment, ...]
 
 
@@ -95,7 +96,7 @@ def _clusters(sequences: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], i
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many leading tokens two sequences may share: all equal ones but the last, whose label may differ."""
+    """Return how many leading tokens two sequences may share: all equal tokens but the last, whose label may differ."""
     most = min(len(first), len(second))
     agreed = next((place for place in range(most) if first[place] != second[place]), most)
     return max(0, agreed - 1)
@@ -110,22 +111,22 @@ class _Bounds:
 
     query_lengths: Sequence[int]
     key_lengths: Sequence[int]
-    queries: torch.Tensor
-    keys_end: torch.Tensor
-    keys: torch.Tensor | None = None
+    queries: Tensor
+    keys_end: Tensor
+    keys: Tensor | None = None
 
 
 def packed_attention(  # noqa: PLR0917  the signature is transformers'
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    position_ids: torch.Tensor | None = None,
+    position_ids: Tensor | None = None,
     **_: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """Compute causal attention inside each packed sequence; a sequence starts wherever `position_ids` is 0.
 
     `query` has the shape (1, heads, tokens, head size); `key` and `value` may have fewer heads. `position_ids` has one
@@ -149,29 +150,20 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
     return attend(q, k, v, bounds, scaling).unsqueeze(0), None
 
 
-def _varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: _Bounds, scaling: float | None) -> torch.Tensor:
+def _varlen(q: Tensor, k: Tensor, v: Tensor, bounds: _Bounds, scaling: float | None) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415  PyTorch before 2.10 lacks it
 
     if torch.is_autocast_enabled("cuda"):  # with fp32 weights, the rotary embedding returns fp32
         q, k, v = (each.to(torch.get_autocast_dtype("cuda")) for each in (q, k, v))
-    # With fewer queries than keys, the last query is aligned with the last key.
-    out: torch.Tensor = varlen_attn(
-        q.contiguous(),
-        k.contiguous(),
-        v.contiguous(),
-        bounds.queries,
-        bounds.keys_end,
-        max(bounds.query_lengths),
-        max(bounds.key_lengths),
-        scale=scaling,
-        window_size=(-1, 0),
+    # If a segment has fewer queries than keys, the kernel aligns the last query with the last key.
+    lengths = bounds.queries, bounds.keys_end, max(bounds.query_lengths), max(bounds.key_lengths)
+    out: Tensor = varlen_attn(
+        q.contiguous(), k.contiguous(), v.contiguous(), *lengths, scale=scaling, window_size=(-1, 0)
     )
     return out
 
 
-def _by_segment(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: _Bounds, scaling: float | None
-) -> torch.Tensor:
+def _by_segment(q: Tensor, k: Tensor, v: Tensor, bounds: _Bounds, scaling: float | None) -> Tensor:
     """Compute the attention segment by segment, for devices without the kernel."""
     outputs = []
     ends = (pairwise((0, *accumulate(lengths))) for lengths in (bounds.query_lengths, bounds.key_lengths))
@@ -183,7 +175,7 @@ def _by_segment(
     return torch.cat(outputs)
 
 
-def share_prefixes(position_ids: torch.Tensor, packing: Packing) -> None:
+def share_prefixes(position_ids: Tensor, packing: Packing) -> None:
     """Tell `packed_attention` the shared prefixes of a row, by an attribute of `position_ids` (1, packed tokens)."""
     keys = [(*s.prefix, *range(s.start, s.end)) for s in packing.segments]  # the indices that each segment attends to
     query_lengths = [s.end - s.start for s in packing.segments]
@@ -191,7 +183,7 @@ def share_prefixes(position_ids: torch.Tensor, packing: Packing) -> None:
     position_ids._bounds = _bounds(query_lengths, list(map(len, keys)), position_ids, all_keys)
 
 
-def _bounds_of(position_ids: torch.Tensor) -> _Bounds:
+def _bounds_of(position_ids: Tensor) -> _Bounds:
     """Return the bounds of a row, cached as an attribute of `position_ids`, because all layers get the same tensor."""
     known: _Bounds | None = getattr(position_ids, "_bounds", None)
     if known is None:
@@ -205,10 +197,8 @@ def _bounds_of(position_ids: torch.Tensor) -> _Bounds:
     return known
 
 
-def _bounds(
-    query_lengths: Sequence[int], key_lengths: Sequence[int], like: torch.Tensor, keys: torch.Tensor | None
-) -> _Bounds:
-    def ends(lengths: Sequence[int]) -> torch.Tensor:
+def _bounds(query_lengths: Sequence[int], key_lengths: Sequence[int], like: Tensor, keys: Tensor | None) -> _Bounds:
+    def ends(lengths: Sequence[int]) -> Tensor:
         return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=like.device)
 
     on_device = keys if keys is None else keys.to(like.device)

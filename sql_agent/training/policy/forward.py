@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
@@ -47,13 +48,13 @@ def expand(cache: DynamicCache, rows: int) -> DynamicCache:
 
 def token_logprobs(
     model: Any, batch: Sequence[TokenSequence], *, bf16: bool, temperature: float = 1.0
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model` at `temperature`.
 
     Returns two fp32 tensors of shape (rows, longest response): the log-probabilities, and the mask, which is 1.0 on
-    sampled tokens and 0.0 on tool output and padding. Where the mask is 0.0, so is the log-probability. With `bf16` the
-    forward pass runs under bf16 autocast. A model with the attention `torch_varlen` gets the batch as one packed row,
-    any other model as padded rows.
+    sampled tokens and 0.0 on tool output and padding. Where the mask is 0.0, the log-probability is 0.0 too. With
+    `bf16` the forward pass runs under bf16 autocast. A model with the attention `torch_varlen` gets the batch as one
+    packed row, any other model as padded rows.
     """
     rows = len(batch)
     width = max(len(s.response_ids) for s in batch)
@@ -74,7 +75,7 @@ def token_logprobs(
     return torch.zeros_like(mask).masked_scatter(chosen, values), mask
 
 
-def _packed_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def _packed_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[Tensor, list[Tensor]]:
     """Return the hidden states (tokens, width) of a packed row, and the indices of those that predict each response."""
     sequences = [s.prompt_ids + s.response_ids for s in batch]
     states, packing = packed_states(model.model, sequences)
@@ -82,7 +83,7 @@ def _packed_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
     return states, [of_one[len(s.prompt_ids) - 1 : -1] for of_one, s in zip(places, batch, strict=True)]
 
 
-def packed_states(backbone: Any, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, Packing]:
+def packed_states(backbone: Any, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Packing]:
     """Run `sequences` of token ids as one packed row through `backbone`, a model without its output layer.
 
     The attention of `backbone` must be `torch_varlen`. Returns hidden states (packed tokens, width) and the packing.
@@ -96,7 +97,7 @@ def packed_states(backbone: Any, sequences: Sequence[Sequence[int]]) -> tuple[to
     return states.squeeze(0), packing
 
 
-def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[Tensor, list[Tensor]]:
     """Do the same as `_packed_states` with padded rows; the prompts' common prefix is run once."""
     shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
     cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
@@ -118,7 +119,7 @@ def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
     return hidden.flatten(0, 1), predicting
 
 
-def clip_gradient(parameters: Iterable[torch.Tensor], max_norm: float, *, where: str, hint: str) -> float:
+def clip_gradient(parameters: Iterable[Tensor], max_norm: float, *, where: str, hint: str) -> float:
     """Clip the gradient of `parameters` to the L2 norm `max_norm`, and return the norm before clipping.
 
     Raises TrainingError when the gradient is not finite, because an optimizer step would then make all weights NaN.

@@ -152,9 +152,9 @@ def load_adapters(adapters: Any, folder: Path) -> None:
 
 
 def complete_model_folder(folder: Path, agent: AgentSettings = DEFAULT_AGENT) -> None:
-    """Turn `folder`, which verl's model merger wrote for a run with the settings `agent`, into a usual model folder.
+    """Change `folder`, which verl's model merger wrote, so that other programs can load the model without our code.
 
-    Other programs can load such a folder without our code.
+    `agent` are the settings of the run.
     """
     config = folder / "config.json"
     values = json.loads(config.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from sql_agent.agent.demonstrations import DemonstratedTurn, Demonstration, demonstrate
+from sql_agent.agent.demonstrations import Demonstration, demonstrate
 from sql_agent.agent.tools import tool_schema
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings
@@ -48,7 +48,7 @@ class Compute:
     With a `lora_rank` above 0, only LoRA adapters are trained and then merged into the weights, which saves 12 bytes
     for each weight. Demonstrations of more than `max_context` tokens are left out, because no rollout can be that long,
     and one such demonstration can take gigabytes of memory. A micro-batch has at most `micro_tokens` tokens, or one
-    sequence. `checkpointing` turns gradient checkpointing on.
+    longer sequence. `checkpointing` turns gradient checkpointing on.
     """
 
     device: str = "cpu"
@@ -72,9 +72,9 @@ def fine_tuned_model(
     """Fine-tune the model `settings.model` unless the fine-tuned model is cached, and return its folder.
 
     Returns `settings.model` itself when `sft.steps` is 0. The model learns the gold SQL of `questions` and the answers
-    that the run's judge rewards. `progress` gets the step (from 1), the number of steps and the loss in nats per token;
-    an exception that it or `say` raises ends the fine-tuning, and nothing is cached. `say` gets a line for the user,
-    also while demonstrations are written. Raises ModelError when the model cannot be loaded, DataError when no question
+    that the run's judge rewards. `progress` gets the step (from 1), the number of steps and the loss in nats per token.
+    `say` gets lines for the user, also while demonstrations are written. An exception of `progress` or `say` ends the
+    fine-tuning, and nothing is cached. Raises ModelError when the model cannot be loaded, DataError when no question
     has SQL or every demonstration is too long, and TrainingError when a gradient is not finite.
     """
     sft, cache_dir = settings.sft, settings.local.cache_dir
@@ -218,8 +218,12 @@ def _fine_tune(
     for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = lr * _schedule(step, len(batches))
-        parts = _micro_batches(batch, micro_batch, compute.micro_tokens)
-        loss = _add_gradient(model, parts, sum(s.sampled for s in batch), bf16=compute.bf16)
+        tokens, total = sum(s.sampled for s in batch), 0.0
+        for part in _micro_batches(batch, micro_batch, compute.micro_tokens):
+            values, _ = token_logprobs(model, part, bf16=compute.bf16)
+            loss = -values.sum() / tokens
+            loss.backward()
+            total += loss.item()
         clip_gradient(
             parameters,
             1.0,
@@ -228,24 +232,13 @@ def _fine_tune(
         )
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        yield loss
-
-
-def _add_gradient(model: Any, parts: Iterable[Sequence[TokenSequence]], tokens: int, *, bf16: bool) -> float:
-    """Add the gradients of the micro-batches `parts`, which have `tokens` trained tokens; return nats per token."""
-    total = 0.0
-    for part in parts:
-        values, _ = token_logprobs(model, part, bf16=bf16)
-        loss = -values.sum() / tokens
-        loss.backward()
-        total += loss.item()
-    return total
+        yield total
 
 
 def _micro_batches(batch: Sequence[TokenSequence], size: int, most_tokens: int) -> Iterator[list[TokenSequence]]:
     """Split `batch` by length into micro-batches of at most `size` sequences and `most_tokens` tokens with padding.
 
-    The prompt that all sequences share counts once. A sequence of more tokens is a micro-batch alone.
+    The prompt that all sequences share counts once. A sequence of more than `most_tokens` is a micro-batch alone.
     """
     shared = common_prefix([s.prompt_ids for s in batch])
     part: list[TokenSequence] = []
@@ -275,7 +268,11 @@ def example(
     turns, thinks = [], encoder.thinks(thinking)
     for turn in demonstration.turns:
         prompt_ids = encoder.encode(messages, tools, thinking)
-        shown = _message(turn) | ({"reasoning_content": turn.thought} if thinks else {})
+        shown = {"role": "assistant", "content": turn.text}
+        if turn.is_call:
+            shown = call_message(Call(TOOL_NAME, {"sql": turn.text}))
+        if thinks:
+            shown["reasoning_content"] = turn.thought
         ids = encoder.turn_ids(messages, shown, tools, thinking)
         message = encoder.reply(ids, prompt_ids)
         if turn.is_call and not message.get("tool_calls"):
@@ -296,17 +293,11 @@ def example(
     return merge_turns(turns)
 
 
-def _message(turn: DemonstratedTurn) -> dict[str, Any]:
-    if turn.is_call:
-        return call_message(Call(TOOL_NAME, {"sql": turn.text}))
-    return {"role": "assistant", "content": turn.text}
-
-
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
     """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
 
-    A short start has lookups only, each column in turn: spread over all types, 128 demonstrations had 21 lookups for 22
-    columns.
+    Fewer than 512 demonstrations are all lookups, of each column in turn: among 128 demonstrations of all types, only
+    21 were lookups, for 22 columns.
     """
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}
@@ -323,7 +314,7 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
 
 
 def _even_lookups(lookups: Sequence[Question]) -> list[Question]:
-    """Return the `lookups` of each column in turn, without those whose last statement reads several columns."""
+    """Return the `lookups` of each column in turn, except those whose last statement reads several columns."""
     by_column: dict[str, list[Question]] = {}
     for question in (q for q in lookups if q.statements):
         column = question.statements[-1].partition(" WHERE ")[0]
@@ -334,7 +325,7 @@ def _even_lookups(lookups: Sequence[Question]) -> list[Question]:
 
 
 def _schedule(step: int, steps: int) -> float:
-    """Return the factor of the learning rate: it rises over the first tenth of the steps, then falls towards 0.1."""
+    """Return the factor of the learning rate, which rises over the first tenth of the steps, then falls towards 0.1."""
     rise = max(1, steps // 10)
     return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
 
@@ -343,14 +334,10 @@ def _fingerprint(
     policy: Policy, settings: SftSettings, lora_rank: int, batches: Sequence[Sequence[TokenSequence]]
 ) -> str:
     digest = hashlib.sha256(f"{_FORMAT} {settings.model_dump_json()} {lora_rank}".encode())
-    digest.update(_weights_identity(policy))
+    # The sums of all weight tensors, because the name of a folder does not identify the weights in it.
+    sums = [f"{name}:{parameter.double().sum().item():.6e}" for name, parameter in policy.model.named_parameters()]
+    digest.update(hashlib.sha256("".join(sums).encode()).digest())
     for batch in batches:
         for s in batch:
             digest.update(repr((s.prompt_ids, s.response_ids, s.response_mask)).encode())
     return digest.hexdigest()[:16]
-
-
-def _weights_identity(policy: Policy) -> bytes:
-    """Return a hash of the sums of all weight tensors, because the name of a folder does not identify its weights."""
-    sums = [f"{name}:{parameter.double().sum().item():.6e}" for name, parameter in policy.model.named_parameters()]
-    return hashlib.sha256("".join(sums).encode()).digest()

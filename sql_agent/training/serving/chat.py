@@ -19,6 +19,9 @@ from sql_agent.errors import ModelError
 from sql_agent.training.serving.tool_format import FORMATS, MARKS, Call, has_open_thought, parse_reply
 
 JsonObject = dict[str, Any]  # a message, a tool or a tool call in the format of OpenAI's API
+Messages = Sequence[JsonObject]
+Tools = Sequence[JsonObject] | None
+Ids = tuple[int, ...]  # token ids
 CALL_ID = "0" * 9  # the id of every call in demonstrations, so that a demonstration always has the same tokens
 _REMEMBERED = 2048  # maximum number of turns whose ids are kept
 _EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
@@ -31,8 +34,8 @@ class ChatEncoder:
     `tool_format` is the format of the model's tool calls; "auto" detects the format from the chat template.
 
     Decoding ids and encoding the text again can give other ids, and some templates rewrite earlier turns. In both cases
-    the next prompt would not continue the sampled sequence, so `remember` keeps the ids of each turn, and `encode`
-    reuses them.
+    the next prompt would not continue the sampled sequence. So `remember` keeps the ids of each turn, and `encode`
+    reuses these ids.
     """
 
     def __init__(self, tokenizer: Any, end_id: int, tool_format: str = "auto") -> None:
@@ -42,44 +45,34 @@ class ChatEncoder:
         special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
         kept = {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS}
         self._dropped = (special | set(tokenizer.all_special_ids)) - kept
-        # The ids and the last thought of each conversation, under the conversation's key.
-        self._known: OrderedDict[str, tuple[tuple[int, ...], str]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[Ids, str]] = OrderedDict()  # {key of a conversation: ids, last thought}
         self._has_thoughts = False
         self._thinks: bool | None = None  # whether the model thinks by default; None before `thinks` computes it
         self._lock = threading.Lock()
         # "hermes" if no format is detected; `load_tokenizer` rejects such a model.
         self.tool_format = tool_format if tool_format != "auto" else self.find_tool_format() or "hermes"
 
-    def encode(
-        self,
-        messages: Sequence[JsonObject],
-        tools: Sequence[JsonObject] | None,
-        thinking: bool | None = None,
-    ) -> tuple[int, ...]:
+    def encode(self, messages: Messages, tools: Tools, thinking: bool | None = None) -> Ids:
         """Return the prompt ids for the model's next turn after `messages`, with the sampled ids of earlier turns.
 
         `thinking` is the template's argument `enable_thinking`; None selects the template's default.
         """
         messages = self._with_thoughts(messages, tools)
         full = self._render(messages, tools, prompt=True, thinking=thinking)
-        for index in range(len(messages) - 1, -1, -1):
-            if messages[index]["role"] != "assistant":
-                continue
-            head = messages[: index + 1]
-            with self._lock:
-                seen, _ = self._known.get(_key(head, tools), (None, ""))
-            if seen is None:
-                continue
-            tail = self._tail(full, self._render(head, tools, prompt=False, thinking=thinking))
-            if tail is None:
-                continue
-            closed = seen if seen[-1] == self._end_id else (*seen, self._end_id)
-            return closed + self._ids(tail)
+        for end in range(len(messages), 0, -1):
+            head = messages[:end]
+            if head[-1]["role"] == "assistant" and (seen := self._remembered(head, tools)[0]):
+                tail = self._tail(full, self._render(head, tools, prompt=False, thinking=thinking))
+                if tail is not None:
+                    closed = seen if seen[-1] == self._end_id else (*seen, self._end_id)
+                    return closed + self._ids(tail)
         return self._ids(full)
 
-    def remember(
-        self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None, token_ids: tuple[int, ...]
-    ) -> None:
+    def _remembered(self, messages: Messages, tools: Tools) -> tuple[Ids, str]:
+        with self._lock:
+            return self._known.get(_key(messages, tools), ((), ""))
+
+    def remember(self, messages: Messages, tools: Tools, token_ids: Ids) -> None:
         """Keep `token_ids`, the ids of the conversation `messages`, whose last message is a turn of the model."""
         thought = messages[-1].get("reasoning_content") or ""
         self._has_thoughts = self._has_thoughts or bool(thought)
@@ -91,7 +84,7 @@ class ChatEncoder:
     def reply(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> JsonObject:
         """Decode sampled ids into an assistant message; an incomplete tool call stays in the text, as in vLLM.
 
-        A thought becomes the field `reasoning_content`. The ids before the turn, `prompt_ids`, may end with `<think>`.
+        A thought becomes the field `reasoning_content`. The prompt `prompt_ids` of the turn may end with `<think>`.
         """
         parsed = parse_reply(self._decode(token_ids), self.tool_format, thought_open=self._opens_thought(prompt_ids))
         message: JsonObject = {"role": "assistant", "content": parsed.content or None}
@@ -101,8 +94,8 @@ class ChatEncoder:
             message["tool_calls"] = [_tool_call(call) for call in parsed.calls]
         return message
 
-    def closing_ids(self, token_ids: Sequence[int], prompt_ids: Sequence[int]) -> tuple[int, ...]:
-        """Return the ids that close an open thought in `token_ids`, sampled after `prompt_ids`; () if it is closed."""
+    def closing_ids(self, token_ids: Sequence[int], prompt_ids: Sequence[int]) -> Ids:
+        """Return the ids that close an open thought in `token_ids`, sampled after `prompt_ids`; () if none is open."""
         text = self._decode(token_ids)
         is_open = has_open_thought(text, thought_open=self._opens_thought(prompt_ids))
         return self._ids("\n</think>\n\n") if is_open else ()
@@ -122,34 +115,21 @@ class ChatEncoder:
         """Return whether the model thinks when the template gets `enable_thinking=thinking` (see `encode`)."""
         if thinking is not None:
             return thinking
-        if self._thinks is not None:
-            return self._thinks
-        question = [{"role": "user", "content": "Which?"}]
-        default, on, off = (self._render(question, None, prompt=True, thinking=each) for each in (None, True, False))
-        self._thinks = (default == on and on != off) or default.rstrip().endswith("<think>")
+        if self._thinks is None:
+            asked = [{"role": "user", "content": "Which?"}]
+            default, on, off = (self._render(asked, None, prompt=True, thinking=each) for each in (None, True, False))
+            self._thinks = (default == on and on != off) or default.rstrip().endswith("<think>")
         return self._thinks
 
-    def turn_ids(
-        self,
-        messages: Sequence[JsonObject],
-        turn: JsonObject,
-        tools: Sequence[JsonObject] | None,
-        thinking: bool | None = None,
-    ) -> tuple[int, ...]:
+    def turn_ids(self, messages: Messages, turn: JsonObject, tools: Tools, thinking: bool | None = None) -> Ids:
         """Return the ids of the assistant message `turn` after `messages`, with the end token; see `turn_text`."""
         return (*self._ids(self.turn_text(messages, turn, tools, thinking)), self._end_id)
 
-    def turn_text(
-        self,
-        messages: Sequence[JsonObject],
-        turn: JsonObject,
-        tools: Sequence[JsonObject] | None,
-        thinking: bool | None = None,
-    ) -> str:
+    def turn_text(self, messages: Messages, turn: JsonObject, tools: Tools, thinking: bool | None = None) -> str:
         """Return the text, without the end token, that the model would sample to write the message `turn`.
 
-        A thought that the template does not render precedes the text. Raises ModelError when the conversation with
-        `turn`, as rendered, does not begin with the prompt.
+        If the template does not render the thought of `turn`, the text begins with the thought. Raises ModelError when
+        the rendered conversation with `turn` does not begin with the prompt.
         """
         prompt = self._render(messages, tools, prompt=True, thinking=thinking)
         whole = self._render([*messages, turn], tools, prompt=False, thinking=thinking)
@@ -189,26 +169,17 @@ class ChatEncoder:
             return None
         return head.rpartition(self._end_text)[2] + full[len(head) :]
 
-    def _with_thoughts(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> list[JsonObject]:
+    def _with_thoughts(self, messages: Messages, tools: Tools) -> list[JsonObject]:
         """Add the thoughts of remembered turns to `messages`, because clients do not send thoughts back."""
         complete = list(messages)
         if not self._has_thoughts:
             return complete
         for index, message in enumerate(messages):
-            if message["role"] == "assistant":
-                with self._lock:
-                    _, thought = self._known.get(_key(messages[: index + 1], tools), ((), ""))
-                complete[index] = message | ({"reasoning_content": thought} if thought else {})
+            if message["role"] == "assistant" and (thought := self._remembered(messages[: index + 1], tools)[1]):
+                complete[index] = message | {"reasoning_content": thought}
         return complete
 
-    def _render(
-        self,
-        messages: Sequence[JsonObject],
-        tools: Sequence[JsonObject] | None,
-        *,
-        prompt: bool,
-        thinking: bool | None,
-    ) -> str:
+    def _render(self, messages: Messages, tools: Tools, *, prompt: bool, thinking: bool | None) -> str:
         text: str = self._tokenizer.apply_chat_template(
             [_for_template(m) for m in messages],
             tools=plain_schema(tools) if tools else None,
@@ -218,7 +189,7 @@ class ChatEncoder:
         )
         return text
 
-    def _ids(self, text: str) -> tuple[int, ...]:
+    def _ids(self, text: str) -> Ids:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -246,8 +217,8 @@ def text_of(content: Any) -> str:
     return content or ""
 
 
-def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
-    """Return a digest of the tools and the messages before the model's first turn; it identifies the conversation."""
+def conversation_id(messages: Messages, tools: Tools) -> str:
+    """Return a digest of the tools and the messages before the model's first turn."""
     first = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
     return hashlib.sha256(_key(list(first), tools).encode()).hexdigest()
 
@@ -271,7 +242,7 @@ def _arguments(call: JsonObject) -> Any:
         return raw
 
 
-def _key(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
+def _key(messages: Messages, tools: Tools) -> str:
     """Return the key of a conversation: JSON of the fields that every OpenAI client sends back unchanged."""
     essence = [
         (

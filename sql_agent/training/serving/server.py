@@ -23,7 +23,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.rollouts.trajectory import joined_versions
 from sql_agent.system.resources import is_memory_error
 from sql_agent.system.servers import bind, http_url, new_token, uvicorn_server
-from sql_agent.training.serving.chat import ChatEncoder, JsonObject, opening
+from sql_agent.training.serving.chat import ChatEncoder, Ids, JsonObject, conversation_id
 
 MODEL_NAME = "policy"
 _MAX_TOKENS = 256  # maximum number of tokens in a turn if the request sets no limit
@@ -48,7 +48,7 @@ class Generation:
     `forced` is the range (start, end) of the ids that were inserted to close a thought, or None.
     """
 
-    token_ids: tuple[int, ...]
+    token_ids: Ids
     finish_reason: Literal["stop", "length"]
     logprobs: tuple[float, ...] | None = None
     versions: tuple[int, int] | None = None
@@ -60,7 +60,7 @@ class Engine(Protocol):
 
     max_context: int
 
-    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+    async def generate(self, prompt_ids: Ids, sampling: Sampling, *, conversation: str) -> Generation:
         """Sample one turn after `prompt_ids`; cancelling the call stops the sampling.
 
         `conversation` identifies the conversation of the turn, so that an engine can reuse its prefix cache.
@@ -74,7 +74,7 @@ def build_app(encoder: ChatEncoder, engine: Engine, *, thought_tokens: int = 0) 
     The reply to a request with `return_token_ids` has `prompt_token_ids`, `response_token_ids` (one list for each
     choice) and, unless they are None, the other fields of Generation as `response_logprobs`, `response_versions` and
     `response_forced`. A model that thinks may sample up to `thought_tokens` tokens for its thought in addition to the
-    limit of the request; then the thought is closed. The status is 400 for a malformed request and for a request that
+    limit of the request; a longer thought is closed. The status is 400 for a malformed request and for a request that
     exceeds the engine's `max_context`. Sampling stops when the client disconnects.
     """
     app = FastAPI()
@@ -96,7 +96,7 @@ def build_app(encoder: ChatEncoder, engine: Engine, *, thought_tokens: int = 0) 
             requested = f"{len(prompt_ids)} prompt and {budget + sampling.max_tokens} new tokens"
             reason = f"the model's maximum context length is {engine.max_context}, requested: {requested}"
             return _error(400, reason, "BadRequestError")
-        conversation = opening(chat.messages, chat.offered_tools)
+        conversation = conversation_id(chat.messages, chat.offered_tools)
         try:
             sampled = _sample(engine, encoder, prompt_ids, sampling, budget, conversation=conversation)
             turn = await _unless_disconnected(sampled, http)
@@ -116,7 +116,7 @@ def build_app(encoder: ChatEncoder, engine: Engine, *, thought_tokens: int = 0) 
 async def _sample(
     engine: Engine,
     encoder: ChatEncoder,
-    prompt_ids: tuple[int, ...],
+    prompt_ids: Ids,
     sampling: Sampling,
     budget: int,
     *,
@@ -194,7 +194,7 @@ def _completion(prompt_tokens: int, message: JsonObject, turn: Generation, thoug
     }
 
 
-def _token_ids(prompt_ids: tuple[int, ...], turn: Generation) -> dict[str, Any]:
+def _token_ids(prompt_ids: Ids, turn: Generation) -> dict[str, Any]:
     reported = {"logprobs": turn.logprobs, "versions": turn.versions, "forced": turn.forced}
     fields: dict[str, Any] = {"prompt_token_ids": prompt_ids, "response_token_ids": [turn.token_ids]}
     return fields | {f"response_{name}": value for name, value in reported.items() if value is not None}

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, GenerationConfig
 
 from sql_agent.config.settings_schema import AgentSettings
 from sql_agent.errors import ModelError
-from sql_agent.training.serving.chat import ChatEncoder
+from sql_agent.training.serving.chat import ChatEncoder, Ids
 from sql_agent.training.serving.tool_format import FORMATS
 
 TOOL_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
@@ -73,8 +73,8 @@ def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
     )
 
 
-def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, ...]:
-    """Return the ids of the stop tokens; the first is that of the token that the chat template writes after a turn.
+def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> Ids:
+    """Return the ids of the stop tokens, first that of the token that the chat template writes after a turn.
 
     Raises ModelError when neither the tokenizer nor `generation` has a stop token.
     """
@@ -100,7 +100,7 @@ def _end_ids(tokenizer: Any) -> list[int]:
     return ids if tokenizer.eos_token_id is None else [*ids, tokenizer.eos_token_id]
 
 
-def load_encoder(model: str, agent: AgentSettings = DEFAULT_AGENT) -> tuple[ChatEncoder, tuple[int, ...]]:
+def load_encoder(model: str, agent: AgentSettings = DEFAULT_AGENT) -> tuple[ChatEncoder, Ids]:
     """Load the tokenizer of `model`, a folder or hub id; return a ChatEncoder and the ids of the stop tokens."""
     tokenizer = load_tokenizer(model, agent)
     try:

@@ -24,8 +24,8 @@ from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import SFT
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.tasks.task import Task, load_task
-from sql_agent.training.local.trainer import served_unchanged
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
+from sql_agent.training.serving.model_endpoint import model_endpoint
 from sql_agent.training.verl.config import trains_on_npu
 from sql_agent.training.verl.interprocess import UNTRAINED_RECORDS, write_sft_result
 from sql_agent.training.verl.memory import card_of, plan_memory
@@ -64,7 +64,7 @@ def _ask_untrained(run: Path, settings: Settings, task: Task, databases: Databas
     judge, runner = task.judge(settings, alone=True), settings.runner
     with (
         (run / UNTRAINED_RECORDS).open("a", encoding="utf-8") as sink,
-        served_unchanged(settings, databases, Ui(), card_of(settings).vllm_share) as model,
+        model_endpoint(settings, databases, Ui(), card_of(settings).vllm_share) as model,
     ):
 
         def write(_: str, record: RolloutRecord) -> None:

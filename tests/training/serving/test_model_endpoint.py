@@ -14,8 +14,8 @@ from transformers import AutoTokenizer
 
 from sql_agent.errors import ModelError
 from sql_agent.system.servers import bearer
+from sql_agent.training.serving.model_endpoint import vllm_endpoint
 from sql_agent.training.serving.tokenizer import load_encoder
-from sql_agent.training.serving.vllm_engine import vllm_endpoint
 
 CALL = '<tool_call>\n{"name": "query_database_by_sql", "arguments": {"sql": "SELECT 1"}}\n</tool_call><|im_end|>'
 
@@ -97,7 +97,7 @@ def test_a_model_that_vllm_refuses_is_named_with_the_reason(
     tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = load_encoder(str(tiny_model_folder))
-    monkeypatch.setattr("sql_agent.training.serving.vllm_engine.load_encoder", lambda *_: encoder)
+    monkeypatch.setattr("sql_agent.training.serving.model_endpoint.load_encoder", lambda *_: encoder)
     with (
         pytest.raises(ModelError, match="vLLM cannot serve 'broken': no such architecture"),
         vllm_endpoint("broken", seed=0),

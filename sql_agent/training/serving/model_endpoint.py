@@ -1,4 +1,4 @@
-"""Serve a model on a GPU with vLLM; prompts are rendered and replies are parsed as in training."""
+"""Serve a model without training it, with vLLM on a GPU or on the CPU; prompts and replies are those of training."""
 
 from __future__ import annotations
 
@@ -7,20 +7,47 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
-import torch
-
+from sql_agent.config.endpoints import ModelEndpoint
+from sql_agent.config.settings import Settings
 from sql_agent.config.settings_schema import AgentSettings
+from sql_agent.database import DatabasePool
 from sql_agent.errors import ModelError
-from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
+from sql_agent.runs.console import Ui
+from sql_agent.tasks.task import load_task
+from sql_agent.training.local.policy_service import PolicyService, prepare_torch
+from sql_agent.training.local.trainer import fine_tuned_policy, load
+from sql_agent.training.serving.server import MODEL_NAME, Generation, Sampling, ServerThread, build_app
 from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, load_encoder
 
 
-def vllm_is_usable() -> bool:
-    """Return whether vLLM is installed and this machine has an NVIDIA GPU, without importing vLLM."""
-    return importlib.util.find_spec("vllm") is not None and shutil.which("nvidia-smi") is not None
+@contextmanager
+def model_endpoint(
+    settings: Settings, databases: DatabasePool, ui: Ui, share: float | None = None
+) -> Iterator[ModelEndpoint]:
+    """Serve `settings.model` inside the context, with vLLM if this machine has a GPU and vLLM, else on the CPU.
+
+    Without `settings.model`, serve the bundled model after `sft.steps` steps of supervised fine-tuning. `share` is that
+    of `vllm_endpoint`.
+    """
+    temperature = settings.agent.val_temperature
+    has_gpu = importlib.util.find_spec("vllm") is not None and shutil.which("nvidia-smi") is not None
+    if settings.model and settings.backend != "local" and has_gpu:
+        ui.say(f"Serving {settings.model} with vLLM")
+        with vllm_endpoint(settings.model, seed=settings.seed, agent=settings.agent, share=share) as (url, key):
+            yield ModelEndpoint(url, MODEL_NAME, temperature, key)
+        return
+    bf16 = prepare_torch()
+    if settings.model or not settings.sft.steps:
+        with ui.status(f"Loading {settings.model or 'the model'}"):
+            policy = load(settings.model, settings)
+    else:
+        questions = load_task(settings.task).questions(settings, "train")
+        policy = fine_tuned_policy(settings, questions, databases, ui, bf16=bf16)
+    with closing(PolicyService(policy, settings, ServerThread.with_key(), bf16=bf16)) as service:
+        yield ModelEndpoint(service.base_url, MODEL_NAME, temperature, service.api_key)
 
 
 @contextmanager
@@ -45,6 +72,8 @@ def vllm_endpoint(
 
 def _free_share() -> float:
     """Return 0.9 times the free share (0–1) of the GPU's memory, because vLLM does not start if it needs more."""
+    import torch  # noqa: PLC0415  slow, and `trainer` must be imported before torch
+
     if not torch.cuda.is_available():
         return 0.9
     free, total = torch.cuda.mem_get_info()
