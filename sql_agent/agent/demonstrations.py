@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from sql_agent.database.guard import parse
 from sql_agent.database.schema import fold
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Lang, QueryAnswer, Question
+from sql_agent.system.files import prompt_file
 from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
@@ -24,47 +26,6 @@ _MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
 _MOST_COLUMNS = 3  # maximum number of columns that a thought names; it names none if there are more
 
 _Column = tuple[str, str]  # table and column
-
-
-@dataclass(frozen=True)
-class _Sentences:
-    """Parts of thoughts in one language. `label` formats a label in `about`; `joint` joins labels."""
-
-    look_up: str
-    about: str
-    label: str
-    joint: str
-    otherwise: str
-    again: str
-    query_again: str
-    answer: str
-    refuse: str
-
-
-_SENTENCES: Mapping[Lang, _Sentences] = {
-    "en": _Sentences(
-        look_up="I look this up in the database.",
-        about="The question is about {labels}, so I read {columns}{otherwise}.",
-        label="{}",
-        joint=" and ",
-        otherwise=", else {columns}",
-        again="That does not settle it. ",
-        query_again="I query again.",
-        answer="Now I can answer.",
-        refuse="The database does not have this.",
-    ),
-    "zh": _Sentences(
-        look_up="先查数据库。",
-        about="问的是{labels}，查 {columns}{otherwise}。",
-        label="“{}”",
-        joint="和",
-        otherwise="，查不到再查 {columns}",
-        again="还没有查清。",
-        query_again="再查一次。",
-        answer="可以回答了。",
-        refuse="数据库里没有这个。",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -127,7 +88,7 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
     system = task.instructions(question.lang, database, settings)
     thoughts = query_thoughts([query.sql for query in queries], question.lang, task, database)
     calls = [replace(call, thought=thought) for call, thought in zip(_calls(queries, max_calls), thoughts, strict=True)]
-    last = DemonstratedTurn(answer, thought=_answer_thought(question.lang))
+    last = DemonstratedTurn(answer, thought=_sentences(question.lang)["answer"])
     return Demonstration(system, task.question_text(question, database), True, (*calls, last))
 
 
@@ -179,7 +140,7 @@ def _check_rewrite(
     if number % 2 == 0 and not task.answer_is_sql:
         result = answer_json(database.query(gold))
         opening = prompt(ANSWER, lang, question=asked, sql=gold, result=result)
-        last = DemonstratedTurn(question.full_answer, thought=_answer_thought(lang))
+        last = DemonstratedTurn(question.full_answer, thought=_sentences(lang)["answer"])
         return Demonstration(system, opening, False, (last,))
     searched = [(sql, database.query(sql)) for sql in question.statements[:-1]]
     if searched and not any(_finds_something(answer) for _, answer in searched):
@@ -196,7 +157,7 @@ def _check_rewrite(
 def _abstaining(_number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
     """Return a conversation in which the model refuses to answer, without a query."""
     lang, asked = question.lang, task.question_text(question, database)
-    reply = DemonstratedTurn(question.answer, thought=_refusal_thought(lang))
+    reply = DemonstratedTurn(question.answer, thought=_sentences(lang)["refuse"])
     if settings.agent.workflow == "react":
         return Demonstration(task.instructions(lang, database, settings), asked, True, (reply,))
     opening = prompt(WRITE, lang, question=asked, dialect=database.dialect.title)
@@ -215,12 +176,10 @@ def _fenced(sql: str) -> str:
     return f"```sql\n{sql}\n```"
 
 
-def _answer_thought(lang: Lang) -> str:
-    return _SENTENCES[lang].answer
-
-
-def _refusal_thought(lang: Lang) -> str:
-    return _SENTENCES[lang].refuse
+def _sentences(lang: Lang) -> dict[str, str]:
+    """Return the parts of thoughts in a language."""
+    sentences: dict[str, str] = tomllib.loads(prompt_file(__file__, "thoughts.toml"))[lang]
+    return sentences
 
 
 def query_thoughts(statements: Sequence[str], lang: Lang, task: Task, database: Database) -> Iterator[str]:
@@ -229,19 +188,19 @@ def query_thoughts(statements: Sequence[str], lang: Lang, task: Task, database: 
     A thought names the columns that the statement reads, with the task's labels, then those of later statements.
     Columns with the names of rows are left out.
     """
-    sentences = _SENTENCES[lang]
+    sentences = _sentences(lang)
     read = [_columns_read(sql, task, database) for sql in statements]
     for place, columns in enumerate(read):
         others = dict.fromkeys(column for later in read[place + 1 :] for column in later if column not in columns)
-        otherwise = sentences.otherwise.format(columns=_listed(list(others))) if others else ""
+        otherwise = sentences["otherwise"].format(columns=_listed(list(others))) if others else ""
         about = ""
         if columns:
-            labels = sentences.joint.join(sentences.label.format(_label(column, lang, task)) for column in columns)
-            about = sentences.about.format(labels=labels, columns=_listed(columns), otherwise=otherwise)
+            labels = sentences["joint"].join(sentences["label"].format(_label(each, lang, task)) for each in columns)
+            about = sentences["about"].format(labels=labels, columns=_listed(columns), otherwise=otherwise)
         if place == 0:
-            yield about or sentences.look_up
+            yield about or sentences["look_up"]
         else:
-            yield sentences.again + (about or sentences.query_again)
+            yield sentences["again"] + (about or sentences["query_again"])
 
 
 def _listed(columns: Sequence[_Column]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from json import JSONDecodeError
 from typing import Any
 
@@ -22,6 +20,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import Database
 from sql_agent.reward.execution_match import statement_in
 from sql_agent.schemas import Lang, Question, Reply, ToolCall
+from sql_agent.system.files import prompt_file
 from sql_agent.tasks.task import Task
 
 set_tracing_disabled(True)
@@ -220,7 +219,7 @@ def approves(check: str) -> bool:
 def prompt(role: str, lang: Lang, **values: str) -> str:
     """Return the prompt of a role, with each {name} replaced by `values[name]`."""
     places = re.compile(r"\{(" + "|".join(values) + r")\}")
-    return places.sub(lambda place: values[place[1]], _prompt_file(f"{role}.{lang}.txt")).strip()
+    return places.sub(lambda place: values[place[1]], prompt_file(__file__, f"{role}.{lang}.txt")).strip()
 
 
 def user(text: str) -> InputMessage:
@@ -229,8 +228,3 @@ def user(text: str) -> InputMessage:
 
 def assistant(text: str) -> InputMessage:
     return {"role": "assistant", "content": text}
-
-
-@cache
-def _prompt_file(name: str) -> str:
-    return files("sql_agent.agent").joinpath("prompts", name).read_text(encoding="utf-8")

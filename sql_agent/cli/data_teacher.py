@@ -25,7 +25,6 @@ from sql_agent.questions.teacher import (
     decide,
     decision_digest,
     facts_of_prose,
-    prompt_file,
 )
 from sql_agent.reward.factory import teacher_client
 from sql_agent.reward.judges.items import is_prose
@@ -91,7 +90,7 @@ def _run_filter(arguments: argparse.Namespace) -> int:
     questions = load_questions(arguments.file, mapping_of(arguments))
     check_out(out, arguments.file, ".parquet", ".jsonl")
     client = teacher_client(settings.judge, TeacherSettings())
-    rubric = _rubric(arguments.rubric) if arguments.rubric else prompt_file(DEFAULT_RUBRIC)
+    rubric = _rubric(arguments.rubric) if arguments.rubric else DEFAULT_RUBRIC
     log = ProgressLog(out.with_name(f"{out.name}.decisions.jsonl"), Decision)
     run = ask_teacher(
         "Deciding on questions",

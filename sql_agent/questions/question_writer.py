@@ -18,12 +18,13 @@ from sql_agent.database import Database, Naming
 from sql_agent.database.provenance import judge_case
 from sql_agent.errors import JudgeError
 from sql_agent.questions.rewrite_checks import Half, NamesIn, Problem, UsedTexts, cheap_problem, kept_texts
-from sql_agent.questions.teacher import Entry, digest_of, prompt_file
+from sql_agent.questions.teacher import Entry, digest_of
 from sql_agent.reward.judges.client import Form, JudgeClient
 from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.reward.judges.prompt_parts import json_string, render
 from sql_agent.schemas import Lang, QueryCall, Question, Record, Usage, facts_of
+from sql_agent.system.files import prompt_file
 
 _FULL_MARKS = 1.0 - 1e-9
 MOST_WORDINGS = 5  # maximum; there are six voices for the split test
@@ -170,7 +171,7 @@ class QuestionWriter:
                 "question": json_string(question.question),
             }
             reply = await requests.ask(
-                render(prompt_file(f"statement.{question.lang}.txt"), values), GivenStatement, '{"sql": "…"}'
+                render(prompt_file(__file__, f"statement.{question.lang}.txt"), values), GivenStatement, '{"sql": "…"}'
             )
             if not reply.sql.strip():
                 break
@@ -190,7 +191,7 @@ class QuestionWriter:
             "rows": "\n".join(_rows(found)),
             "question": json_string(question.question),
         }
-        prompt = render(prompt_file(f"answer.{question.lang}.txt"), values)
+        prompt = render(prompt_file(__file__, f"answer.{question.lang}.txt"), values)
         return (await requests.ask(prompt, GivenAnswer, '{"answer": "…"}')).answer
 
     def _writing_prompt(self, question: Question, half: Half) -> str:
@@ -200,12 +201,12 @@ class QuestionWriter:
             "kept": "\n".join(map(json_string, kept)) or "[]",
             "question": json_string(question.question),
         }
-        return render(prompt_file(f"rewrite.{question.lang}.txt"), values)
+        return render(prompt_file(__file__, f"rewrite.{question.lang}.txt"), values)
 
 
 def _voices(question: Question, half: Half, count: int) -> list[str]:
     """Return personas by the question's id, because at temperature 0 a model would always invent the same personas."""
-    voices = tomllib.loads(prompt_file("voices.toml"))[question.lang][half]
+    voices = tomllib.loads(prompt_file(__file__, "voices.toml"))[question.lang][half]
     first = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8], "big")
     return [voices[(first + place) % len(voices)] for place in range(count)]
 

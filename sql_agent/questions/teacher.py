@@ -10,8 +10,6 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -23,10 +21,10 @@ from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.items import is_prose
 from sql_agent.reward.judges.prompt_parts import json_string, render
 from sql_agent.schemas import Lang, Question, Record, Usage
-from sql_agent.system.files import append_line, drop_cut_line, whole_lines
+from sql_agent.system.files import append_line, drop_cut_line, prompt_file, whole_lines
 from sql_agent.system.messages import first_problem
 
-DEFAULT_RUBRIC = "filter_rubric.txt"
+DEFAULT_RUBRIC = prompt_file(__file__, "filter_rubric.txt")
 _DECIDE_AGAIN = 'That is not a JSON object of the form {"reason": "…", "keep": true}. Reply with it and nothing else.'
 _GIVE_FACTS_AGAIN = 'That is not a JSON object of the form {"facts": ["…"]}. Reply with it and nothing else.'
 _SHOWN = ("question", "answer", "sql", "evidence", "task_type")  # fields of a question in the request for a decision
@@ -133,11 +131,6 @@ def digest_of(model: str, *asked: str) -> str:
     return hashlib.sha256("\0".join((model, *asked)).encode()).hexdigest()[:16]
 
 
-@cache
-def prompt_file(name: str) -> str:
-    return files("sql_agent.questions").joinpath("prompts", name).read_text(encoding="utf-8")
-
-
 # The JSON schemas of this class and of FactList, docstrings included, are part of the requests.
 class Choice(Record):
     """Holds the model's reply."""
@@ -168,7 +161,7 @@ def decision_digest(question: Question, client: JudgeClient, rubric: str) -> str
 def _decision_prompt(question: Question, rubric: str) -> str:
     shown = {name: value for name, value in question.model_dump(mode="json").items() if name in _SHOWN and value}
     values = {"rubric": rubric.strip(), "entry": json.dumps(shown, ensure_ascii=False)}
-    return render(prompt_file("filter.txt"), values)
+    return render(prompt_file(__file__, "filter.txt"), values)
 
 
 class FactList(Record):
@@ -233,7 +226,7 @@ def _facts_prompt(question: Question, sources: Sequence[str]) -> str:
         "reference": json_string(question.answer),
         "sources": "\n".join(map(json_string, sources)),
     }
-    return render(prompt_file(f"facts.{question.lang}.txt"), values)
+    return render(prompt_file(__file__, f"facts.{question.lang}.txt"), values)
 
 
 def _wrong_facts(facts: Sequence[str], sources: Sequence[str], lang: Lang) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,9 @@ class GrowingFile:
     def was_cut(self) -> bool:
         """Whether the file is now shorter than the part that was read."""
         return self._position > (self._path.stat().st_size if self._path.exists() else 0)
+
+
+@cache
+def prompt_file(module: str, name: str) -> str:
+    """Return the text of the file prompts/`name` beside the Python file `module`."""
+    return Path(module).with_name("prompts").joinpath(name).read_text(encoding="utf-8")

@@ -6,7 +6,6 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Literal, Protocol
@@ -263,12 +262,6 @@ def disclaimer_of(name: str) -> str:
     """Return the disclaimer of the task `name` in the files of a run, without importing a module that they name."""
     module = name.partition(":")[0]
     return load_task(name).disclaimer if name in BUILT_IN or module in sys.modules else DISCLAIMER
-
-
-@cache
-def prompt_file(module: str, name: str) -> str:
-    """Return the text of the file prompts/`name` beside the Python file `module`."""
-    return Path(module).with_name("prompts").joinpath(name).read_text(encoding="utf-8")
 
 
 def default_settings(task_name: str) -> list[Path]:

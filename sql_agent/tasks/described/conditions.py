@@ -19,7 +19,11 @@ _PERIODS: tuple[tuple[str, Operator], ...] = (("category", "="), ("after", ">"),
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on rows: tests of a statement, tests for the opposite, and the name and slots of a phrase for it."""
+    """A condition on the rows of a table.
+
+    Its `tests` are part of a statement, `opposite` are the tests for its opposite. `phrase` is the key of its wordings,
+    whose slots are `value` and `top`.
+    """
 
     column: str
     tests: tuple[Comparison, ...]
@@ -56,26 +60,21 @@ def true(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
     values = set(cells)
     yes, no = ([value for value in values if is_true(value) is truth] for truth in (True, False))
     if len(yes) == len(no) == 1:
-        yield Condition(
-            column, (Comparison(column, "=", yes[0]),), "flag", "", opposite=(Comparison(column, "=", no[0]),)
-        )
+        opposite = Comparison(column, "=", no[0])
+        yield Condition(column, (Comparison(column, "=", yes[0]),), "flag", "", opposite=(opposite,))
 
 
 def ranges(column: str, cells: Sequence[Cell], unit: str, is_chinese: bool) -> Iterator[Condition]:
     """Yield conditions above, below and between rounded quantiles of the numbers."""
     numbers = sorted(cell for cell in cells if isinstance(cell, int | float))
-    places = max(10, min(40, len(numbers) // 3))
-    limits = sorted({_round(numbers[round(place / places * (len(numbers) - 1))]) for place in range(places + 1)})
-
-    def shown(limit: float) -> str:
-        return f"{limit}{'' if is_chinese or not unit else ' '}{unit}"
-
+    count = max(10, min(40, len(numbers) // 3))
+    limits = sorted({_round(numbers[round(place / count * (len(numbers) - 1))]) for place in range(count + 1)})
+    unit = unit if is_chinese or not unit else f" {unit}"
     for low, high in pairwise(limits):
-        yield Condition(column, (Comparison(column, ">", low),), "above", shown(low))
-        yield Condition(column, (Comparison(column, "<", high),), "below", shown(high))
-        yield Condition(
-            column, (Comparison(column, ">=", low), Comparison(column, "<=", high)), "between", str(low), shown(high)
-        )
+        yield Condition(column, (Comparison(column, ">", low),), "above", f"{low}{unit}")
+        yield Condition(column, (Comparison(column, "<", high),), "below", f"{high}{unit}")
+        tests = Comparison(column, ">=", low), Comparison(column, "<=", high)
+        yield Condition(column, tests, "between", str(low), f"{high}{unit}")
 
 
 def _round(number: float) -> float:
@@ -99,12 +98,12 @@ def periods(column: str, cells: Sequence[Cell], lang: Lang, month_names: Sequenc
     years = {month[:4] for month in months}
     for period in sorted(years if len(years) > 2 else months):
         year, _, month = period.partition("-")
-        after = str(int(year) + 1) if not month else f"{int(year) + int(month) // 12}-{int(month) % 12 + 1:02}"
-        first, next_first = (f"{period}-01-01", f"{after}-01-01") if not month else (f"{period}-01", f"{after}-01")
-        shown = f"{year}年" if is_chinese and not month else year
+        shown = f"{year}年" if is_chinese else year
+        first, next_first = f"{year}-01-01", f"{int(year) + 1}-01-01"
         if month:
             name = month_names[int(month) - 1]
-            shown = f"{year}年{name}" if is_chinese else f"{name} {year}"
+            shown = f"{shown}{name}" if is_chinese else f"{name} {year}"
+            first, next_first = f"{period}-01", f"{int(year) + int(month) // 12}-{int(month) % 12 + 1:02}-01"
         yield Condition(column, (Comparison(column, ">=", first), Comparison(column, "<", next_first)), "in", shown)
         yield Condition(column, (Comparison(column, ">=", next_first),), "after", shown)
         yield Condition(column, (Comparison(column, "<", first),), "before", shown)

@@ -11,14 +11,14 @@ from sql_agent.database import Database, Naming, RequiredSchema, is_url
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
+from sql_agent.system.files import prompt_file
 from sql_agent.tasks.described.description import WORDINGS, Column, Description, Table, read_description
 from sql_agent.tasks.described.generate import make_question_files
 from sql_agent.tasks.described.words import wordings
-from sql_agent.tasks.task import DISCLAIMER, Task, lacks_questions, prompt_file
+from sql_agent.tasks.task import DISCLAIMER, Task, lacks_questions
 
 _SLOT = re.compile(r"\{[^{}]*\}")
-_MOST_CHARS = 6_000  # maximum for the tables in a prompt; a longer text keeps only the names of the columns
-_COUNTERS = {"en": (), "zh": ("个", "种", "项", "条", "本", "位", "次")}
+_MOST_CHARS = 6_000  # maximum for the tables in a prompt; a longer text is replaced by the names of the columns
 
 
 def described_task(path: Path) -> Task:
@@ -41,12 +41,6 @@ def described_task(path: Path) -> Task:
             made = make_question_files(description, task.database_source(settings), task, folder, style=style, say=say)
             say(f"Made {sum(map(len, made.values()))} questions about the database in {folder}")
 
-    def instructions(_lang: Lang, opened: Database, _settings: Settings) -> str:
-        return _prompt("system", description, opened)
-
-    def describe(_lang: Lang, opened: Database, _settings: Settings) -> str:
-        return _prompt("describe", description, opened)
-
     labels = {
         name: {of: column.meaning or column.label for of, column in table.columns.items()}
         for name, table in description.tables.items()
@@ -61,8 +55,8 @@ def described_task(path: Path) -> Task:
         tool_description=f"Run one read-only {{dialect}} SELECT on the tables {', '.join(description.tables)} and get "
         "the rows as JSON.",
         disclaimer=DISCLAIMER,
-        describe=describe,
-        instructions=instructions,
+        describe=lambda _lang, opened, _settings: _prompt("describe", description, opened),
+        instructions=lambda _lang, opened, _settings: _prompt("system", description, opened),
         labels=lambda _lang: labels,
         question_text=with_named_values(description),
         default_database=default_database,
@@ -80,7 +74,7 @@ def questions_folder(path: Path, style: Style = "mixed") -> Path:
 
 
 def _database(description: Description, path: Path) -> Path | None:
-    """Return the described SQLite file. Raises ConfigError for a URL, because a stranger may have written the file."""
+    """Return the described SQLite file. Raises ConfigError for a URL: a stranger may have written the description."""
     if description.database is None:
         return None
     if is_url(description.database):
@@ -89,7 +83,7 @@ def _database(description: Description, path: Path) -> Path | None:
 
 
 def _namings(description: Description) -> dict[str, Naming]:
-    """Return, by table, the column with the names of rows, and the rows' other names."""
+    """Return the `Naming` of each table whose rows have names."""
     return {
         name: Naming(
             table.name,
@@ -107,15 +101,12 @@ def _words(description: Description, lang: Lang) -> Words:
     words = wordings(lang)
     tables = description.tables.values() if lang == description.lang else ()
     yes, no = words["yes"], words["no"]
-    same = {
-        "en": ((yes, "y", "true"), (no, "n", "false")),
-        "zh": ((yes, "是的", "有", "会"), (no, "不是", "没有", "不")),
-    }
+    labels = (label for table in tables for label in dict.fromkeys((table.label, table.plural)))
     return Words(
         refusals=(words["refusal"],),
-        counters=(*_COUNTERS[lang], *(word for table in tables for word in dict.fromkeys((table.label, table.plural)))),
+        counters=(*words["counters"], *labels),
         yes_no=(yes, no),
-        same=same[lang],
+        same=((yes, *words["same_as_yes"]), (no, *words["same_as_no"])),
     )
 
 
@@ -127,7 +118,7 @@ def _prompt(name: str, description: Description, database: Database) -> str:
 
 
 def _tables(description: Description, *, with_meanings: bool) -> Iterator[str]:
-    """Yield a line for each table with its columns, and one for each link."""
+    """Yield a line for each table with its columns, then a line for each link."""
     for name, table in description.tables.items():
         columns = (_column(column, of, table) if with_meanings else column for column, of in table.columns.items())
         yield f"{name}({', '.join(columns)})"
@@ -137,7 +128,7 @@ def _tables(description: Description, *, with_meanings: bool) -> Iterator[str]:
 
 
 def _column(name: str, column: Column, table: Table) -> str:
-    """Return a column with what its name does not say: its label, values, unit, or the separator of its items."""
+    """Return a column with what its name does not say: its label, its values, or the separator of its items."""
     words = {*name.casefold().replace("_", " ").split(), *table.label.split()}
     label = column.meaning or column.cell_label
     said = [] if set(label.casefold().split()) <= words or column.kind == "id" else [label]
@@ -151,26 +142,26 @@ def _column(name: str, column: Column, table: Table) -> str:
 def with_named_values(description: Description) -> Callable[[Question, Database], str]:
     """Return a function that returns a question and, in a second line, the database values that the question names.
 
-    An everyday word in `description.said` stands for its item, but not inside a longer value or everyday word: 肿 is no
+    An everyday word in `description.said` names its item, but not inside a longer value or everyday word: 肿 is no
     word of 肿瘤. Parts of values that `description` uses to ask for a column, such as a label, are left out.
     """
-    plain = "\n".join(_SLOT.sub("\n", text) for text in _texts(description)).casefold()
-    said = {other: item for item, others in description.said.items() for other in others if other not in plain}
+    wording = "\n".join(_SLOT.sub("\n", text) for text in _texts(description)).casefold()
+    items = {word: item for item, words in description.said.items() for word in words if word not in wording}
 
     def question_text(question: Question, database: Database) -> str:
-        asked = question.question
-        found = database.named_values(asked)
-        heard = [other for other in said if other in asked]
-        known = {*heard, *(value.value.strip("%") for value in found)}
-        if items := [said[other] for other in heard if _is_beside(other, known, asked)]:
-            found = database.named_values("\n".join([asked, *items]))
+        text = question.question
+        found = database.named_values(text)
+        everyday = [word for word in items if word in text]
+        known = {*everyday, *(value.value.strip("%") for value in found)}
+        if named := [items[word] for word in everyday if _is_beside(word, known, text)]:
+            found = database.named_values("\n".join([text, *named]))
         shown = [
             str(value)
             for value in found
-            if value.operator == "=" or (text := value.value.strip("%")) not in plain or f"“{text}”" in asked
+            if value.operator == "=" or (part := value.value.strip("%")) not in wording or f"“{part}”" in text
         ]
         words = wordings(question.lang)
-        return f"{asked}\n{words['values']}{'; '.join(shown) or words['no_values']}"
+        return f"{text}\n{words['values']}{'; '.join(shown) or words['no_values']}"
 
     return question_text
 

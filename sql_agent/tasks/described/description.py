@@ -55,10 +55,10 @@ _OfValue = Annotated[Wordings, _with("value")]
 
 
 class Part(Record):
-    """A part of the items of a list: those that contain one of `words`, or those behind a label such as "codes: ".
+    """Some items of a list: those that contain one of `words`, or those after a label in the list, such as "codes: ".
 
     `ask` has ways to ask for these items. A cell is not asked about if an item contains one of `unclear` but none of
-    `words`. The sentences of a text are its items, divided further at each character of `splits`.
+    `words`. The items of a text are its sentences. Each character of `splits` divides items further.
     """
 
     ask: _OfRow = Field(min_length=1)
@@ -85,14 +85,14 @@ class Column(Record):
     values     the values of a category or a flag, if they are few; the model sees them
     near       columns that people confuse with this one
     vocabulary  columns (of another table: "table.column") whose items people search for in this one
-    words      words that people search for in this column; a column of names is searched for others too
-    unsaid     parts of items that nobody searches for
+    words      words that people search for in this column; people search for other words, too, in a column of names
+    unsaid     nobody searches for an item that contains one of these texts
     asides     what people say before a {question} about a row whose cell has {value}
-    ask        ways to ask for the cell of {name}; `ask_two` for those of {name} and {other}
+    ask        ways to ask for the cell of {name}; `ask_two` for the cells of {name} and {other}
     confirm    ways to ask whether {value} is in the cell of {name}
-    find       ways to ask for the rows with {value}; `find_two` for those that also {and_other}, a phrase of another
-               column's `has` or `lacks`; `count` for their number; `any_of` for any three of them
-    then       by name of another column, ways to ask for that column of the rows with {value}
+    find       ways to ask for the rows with {value}; `count` for their number; `any_of` for any three of them
+    find_two   ways to ask for the rows with {value} and {and_other}, a phrase of another column's `has` or `lacks`
+    then       ways to ask for another column of the rows with {value}, by name of the other column
     has        verb phrases for rows with {value}, such as "treat {value}"; `lacks` for rows without {value}
     parts      parts of a list by a name of your own
     """
@@ -148,7 +148,7 @@ class Claim(Record):
     """A yes-no question about {name} that words in the cells of `columns` decide.
 
     ask, ask_not  ways to ask it; and ways to ask the opposite
-    about         by value of {item}, words for it: only sentences with one of these words decide
+    about         words for {item}, by value of {item}; only sentences with one of these words decide
     yes, no       words in a cell that mean yes, or no; a cell with words of both decides nothing
     unclear       words with which a cell decides nothing
     ignored       longer words that contain one of the other words but mean something else
@@ -169,7 +169,7 @@ class Claim(Record):
 class Search(Record):
     """Columns that people search together for a word, such as causes and exposures, and ways to `ask` for {value}.
 
-    They search for `words`, or for what they search for in one of the columns.
+    People search for `words` or, without `words`, for what they search for in one of the columns.
     """
 
     columns: tuple[str, ...] = Field(min_length=2)
@@ -187,9 +187,9 @@ class Table(Record):
     unknown      questions about {name} that no column answers
     claims       yes-no questions by a name of your own
     searches     searches of several columns by a name of your own
-    asked        by type of question, the columns that people ask about in it; without a list, all of them
-    pairs        by type of question about two columns, the pairs that people ask about at once in this order
-    alike        lists of which people compare rows that share items; without it, all lists
+    asked        columns that people ask about, by type of question; default: all columns
+    pairs        pairs of columns that people ask about together in this order, by type of question
+    alike        people compare rows that share items of these lists; default: all lists
     """
 
     label: str = Field(min_length=1)
@@ -208,21 +208,23 @@ class Table(Record):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        near = [name for column in self.columns.values() for name in (*column.near, *column.then)]
-        claimed = [name for claim in self.claims.values() for name in claim.columns]
-        searched = [name for search in self.searches.values() for name in search.columns]
-        named = [self.name] if self.name is not None else []
-        asked = [name for names in (*self.asked.values(), *chain(*self.pairs.values()), self.alike) for name in names]
-        if missing := [name for name in (*named, *near, *claimed, *searched, *asked) if name not in self.columns]:
-            raise ValueError(f"{missing[0]!r} is not one of the columns")
+        names = chain(
+            () if self.name is None else (self.name,),
+            *((*column.near, *column.then) for column in self.columns.values()),
+            *(claim.columns for claim in self.claims.values()),
+            *(search.columns for search in self.searches.values()),
+            *(*self.asked.values(), *chain(*self.pairs.values()), self.alike),
+        )
+        if (missing := next((name for name in names if name not in self.columns), None)) is not None:
+            raise ValueError(f"{missing!r} is not one of the columns")
         return self
 
 
 class Link(Record):
-    """A column that refers to rows of another table: a foreign key, or with `contains` a text with their names.
+    """A column that refers to rows of another table: a foreign key or, if `contains`, a text with names of rows.
 
-    `ask` has, by column of the other table, ways to ask for this column of the rows that {name} refers to, which are at
-    most `most`, such as 1 where `ask` speaks of one row.
+    `ask` has ways to ask for a column of the rows that {name} refers to, by name of this column. A row that refers to
+    more than `most` rows is not asked about; `most` is 1 if the wordings speak of one row.
     """
 
     source: tuple[str, str]
@@ -238,8 +240,8 @@ class Description(Record):
 
     lang            language of the questions
     database        its SQLite file (None: DATABASE_URL or database.path)
-    said            by item or value, everyday words for it that no cell contains
-    unknown_tables  by topic, questions that no table answers
+    said            everyday words that no cell contains, by the item or value that they mean
+    unknown_tables  questions that no table answers, by topic
     """
 
     lang: Lang = "en"
@@ -251,14 +253,16 @@ class Description(Record):
 
     @model_validator(mode="after")
     def _links_exist(self) -> Self:
+        def is_missing(table: str, column: str) -> bool:
+            return table not in self.tables or column not in self.tables[table].columns
+
         for link in self.links:
             for table, column in (link.source, link.target, *((link.target[0], column) for column in link.ask)):
-                if table not in self.tables or column not in self.tables[table].columns:
+                if is_missing(table, column):
                     raise ValueError(f"a link names {table}.{column}, which is not described")
         for name, described in self.tables.items():
             for source in (source for each in described.columns.values() for source in each.vocabulary):
-                table, column = column_of(source, name)
-                if table not in self.tables or column not in self.tables[table].columns:
+                if is_missing(*column_of(source, name)):
                     raise ValueError(f"a vocabulary names {source}, which is not described")
         return self
 
@@ -281,31 +285,34 @@ def read_description(path: Path) -> Description:
 
 
 def restricted(description: Description, columns: Mapping[str, Collection[str]]) -> Description:
-    """Return the description of those tables and columns that a database has; `columns` maps tables to columns."""
-
-    def is_there(table: str, column: str) -> bool:
-        return fold(column) in map(fold, columns.get(table, ()))
+    """Return the part of `description` for the tables and columns of a database; `columns` maps tables to columns."""
 
     def of_table(name: str, table: Table) -> Table:
-        has = {fold(column) for column in columns[name]}
+        def has(*names: str) -> bool:
+            owners = (column_of(each, name) for each in names)
+            return all(fold(column) in map(fold, columns.get(owner, ())) for owner, column in owners)
+
         kept = {
             key: column.model_copy(
                 update={
-                    "near": tuple(near for near in column.near if fold(near) in has),
-                    "then": {other: ways for other, ways in column.then.items() if fold(other) in has},
-                    "vocabulary": tuple(each for each in column.vocabulary if is_there(*column_of(each, name))),
+                    "near": tuple(filter(has, column.near)),
+                    "then": {other: ways for other, ways in column.then.items() if has(other)},
+                    "vocabulary": tuple(filter(has, column.vocabulary)),
                 }
             )
             for key, column in table.columns.items()
-            if fold(key) in has
+            if has(key)
         }
-        claims = {key: claim for key, claim in table.claims.items() if has.issuperset(map(fold, claim.columns))}
-        searches = {key: search for key, search in table.searches.items() if has.issuperset(map(fold, search.columns))}
-        asked = {key: tuple(c for c in columns if fold(c) in has) for key, columns in table.asked.items()}
-        pairs = {key: tuple(p for p in pairs if has.issuperset(map(fold, p))) for key, pairs in table.pairs.items()}
-        alike = tuple(column for column in table.alike if fold(column) in has)
-        kept_lists = {"asked": asked, "pairs": pairs, "alike": alike}
-        return table.model_copy(update={"columns": kept, "claims": claims, "searches": searches, **kept_lists})
+        return table.model_copy(
+            update={
+                "columns": kept,
+                "claims": {key: claim for key, claim in table.claims.items() if has(*claim.columns)},
+                "searches": {key: search for key, search in table.searches.items() if has(*search.columns)},
+                "asked": {key: tuple(filter(has, names)) for key, names in table.asked.items()},
+                "pairs": {key: tuple(pair for pair in pairs if has(*pair)) for key, pairs in table.pairs.items()},
+                "alike": tuple(filter(has, table.alike)),
+            }
+        )
 
     tables = {name: of_table(name, table) for name, table in description.tables.items() if name in columns}
     links = tuple(
@@ -348,7 +355,7 @@ def as_toml(description: Description) -> str:
 
 
 def _lines(values: Mapping[str, object], path: str = "") -> Iterator[str]:
-    """Yield the lines of a TOML table: its values, then its nested tables."""
+    """Yield the lines of the TOML table `path`: its values, then its nested tables."""
     nested = {key: value for key, value in values.items() if isinstance(value, Mapping)}
     yield from (f"{_key(key)} = {_value(value)}" for key, value in values.items() if key not in nested)
     for key, table in nested.items():
@@ -363,5 +370,5 @@ def _key(name: str) -> str:
 
 
 def _value(value: object) -> str:
-    """Return a text, a truth value or a list of texts as TOML, which is the same as JSON here."""
+    """Return a text, a truth value or a list of texts as TOML, which writes these values like JSON."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

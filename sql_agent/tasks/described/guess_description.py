@@ -1,4 +1,4 @@
-"""Guess the description of a database from its schema, keys and values, and print the reasons."""
+"""Guess the description of a database from its schema, keys and values, and give the reasons."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEVER_A_NAME = re.compile(
     r"mail|phone|fax|zip|post(?:al|code)|url|link|address|password|path|image|photo|description|comment|note", re.I
 )
 _NO_QUANTITY = re.compile(r"(?:^|_)(?:lat|lon|lng|long|latitude|longitude|ssn|zip|phone|fax|postal)(?:$|_|code)", re.I)
-_NUMBER = re.compile(r"-?\d+\.\d+|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")  # it names no row
+_NUMBER = re.compile(r"-?\d+\.\d+|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")  # a number or a date, which names no row
 _CODE = re.compile(r"[\w-]*\d[\w-]*", re.ASCII)
 _ADJECTIVE = re.compile(r"^(?:is|was|are)[_\sA-Z]|(?:ed|ive|able|ible|ent|al|ous|ful)$|^是否?|^可")
 _SEPARATORS = ("；", ";", "|", "、", "\n", ", ", ",", "，")
@@ -44,13 +44,14 @@ _Found = tuple[Kind, dict[str, str]]  # a kind, and the separator of a list or t
 
 
 def guess_description(database: DatabaseRows, path: str | None, lang: Lang | None, say: Say) -> Description:
-    """Return the guessed description of `database`, whose file is `path`; `say` prints guesses that matter.
+    """Return the guessed description of `database`, whose file is `path`; `say` prints important guesses.
 
-    Empty tables are left out. Raises DataError when all tables are empty.
+    `lang` None means the language of the texts. Empty tables are left out. Raises DataError when all tables are empty.
     """
     filled_tables = {name: table for name, table in database.tables.items() if table.rows}
-    for name in database.tables.keys() - filled_tables.keys():
-        say(f"`{name}` is left out: it has no rows")
+    for name in database.tables:
+        if name not in filled_tables:
+            say(f"`{name}` is left out: it has no rows")
     if not filled_tables:
         raise DataError("every table of the database is empty", hint="fill the database first")
     lang = lang or _language(filled_tables.values(), say)
@@ -61,14 +62,14 @@ def guess_description(database: DatabaseRows, path: str | None, lang: Lang | Non
         for name, of in keys.items()
         for key in of
     ]
-    texts = list(_named_in_texts(filled_tables, tables, say))
-    for link in texts:  # "offered by" is no word for several departments
+    links_of_lists = list(_links_of_lists(filled_tables, tables, say))
+    for link in links_of_lists:
         columns, column = tables[link.source[0]].columns, link.source[1]
+        # A label without a plural, such as "offered by", is no word for several items.
         if columns[column].plural == columns[column].label:
             words = {"label": link.label, "plural": plural_of(link.label) if lang == "en" else link.label}
             columns[column] = columns[column].model_copy(update=words)
-    links += texts
-    return Description(lang=lang, database=path, tables=tables, links=tuple(links))
+    return Description(lang=lang, database=path, tables=tables, links=(*links, *links_of_lists))
 
 
 def _language(tables: Iterable[TableRows], say: Say) -> Lang:
@@ -80,7 +81,7 @@ def _language(tables: Iterable[TableRows], say: Say) -> Lang:
 
 
 def _keys_of(table: TableRows, tables: Mapping[str, TableRows], say: Say) -> list[ForeignKey]:
-    """Return the declared foreign keys, and for other columns those that names and values suggest."""
+    """Return the declared foreign keys, and for other columns the keys that names and values suggest."""
     found = [key for key in table.keys.foreign if key.table in tables and fold(key.target) in tables[key.table].folded]
     declared = {fold(key.column) for key in found}
     for column in table.columns:
@@ -89,10 +90,8 @@ def _keys_of(table: TableRows, tables: Mapping[str, TableRows], say: Say) -> lis
             continue
         for other in tables.values():
             target = _target(column, other) if other is not table else None
-            if target is None:
-                continue
-            share = len(cells & set(other.cells(target))) / len(cells)
-            if share >= _MOSTLY:
+            share = len(cells & set(other.cells(target))) / len(cells) if target is not None else 0.0
+            if target is not None and share >= _MOSTLY:
                 say(
                     f"`{table.name}.{column}` looks like a reference to `{other.name}.{target}`: {share:.0%} of its "
                     "values are there"
@@ -103,7 +102,7 @@ def _keys_of(table: TableRows, tables: Mapping[str, TableRows], say: Say) -> lis
 
 
 def _target(column: str, other: TableRows) -> str | None:
-    """Return the unique column of `other` to which a column of this name would refer."""
+    """Return the unique column of `other` to which the name of a `column` points, or None."""
     own = singular_of(label_of(other.name)).replace(" ", "")
     for target in other.columns:
         cells = other.cells(target)
@@ -143,31 +142,37 @@ def _table(
 
 
 def _common_prefix(columns: Sequence[str]) -> str:
-    """Return the first word that most of a table's columns have, as EMP_NAME and EMP_PHONE do; "" without one."""
+    """Return the first word of most column names, such as "emp" of EMP_NAME and EMP_PHONE; "" if there is none."""
     first, count = Counter(label_of(column).split()[0] for column in columns).most_common(1)[0]
     return first if count > max(2, len(columns) / 2) else ""
 
 
 def _name_column(table: TableRows, kinds: Mapping[str, _Found], referred: set[str], say: Say) -> str | None:
     """Return the column that names a row: a short text that differs in nearly all rows, else a unique key."""
+    most = _MOSTLY * len(table.rows)
 
     def fits(column: str) -> bool:
         texts = [cell for cell in table.cells(column) if isinstance(cell, str) and cell.strip()]
-        is_text = len(texts) >= _MOSTLY * len(table.rows) and kinds[column][0] in {"text", "category", "id"}
-        is_text = is_text and not all(map(_NUMBER.fullmatch, texts))
-        short = is_text and 2 <= median(map(len, texts)) <= _LONGEST_NAME and max(map(len, texts)) <= 250
-        return short and len(set(texts)) >= _MOSTLY * len(table.rows) and not _NEVER_A_NAME.search(column)
+        return (
+            len(texts) >= most
+            and kinds[column][0] in {"text", "category", "id"}
+            and not all(map(_NUMBER.fullmatch, texts))
+            and 2 <= median(map(len, texts)) <= _LONGEST_NAME
+            and max(map(len, texts)) <= 250
+            and len(set(texts)) >= most
+            and not _NEVER_A_NAME.search(column)
+        )
 
     candidates = [column for column in table.columns if fits(column)]
     named = [column for column in candidates if _NAME.search(column)]
     plain = [column for column in candidates if kinds[column][0] != "id"]
-    chosen = next(iter((*named, *plain)), None)
-    if chosen is not None:
-        share = len(set(table.cells(chosen))) / len(table.rows)
-        say(f"`{table.name}.{chosen}` names a row: {share:.0%} of its values are different")
-        return chosen
-    telling = (c for c in table.keys.primary if len(table.keys.primary) == 1 and not _SURROGATE.search(c))
-    for column in (*(c for c in table.columns if fold(c) in referred and "row" not in fold(c)), *telling, *candidates):
+    for column in (*named, *plain):
+        share = len(set(table.cells(column))) / len(table.rows)
+        say(f"`{table.name}.{column}` names a row: {share:.0%} of its values are different")
+        return column
+    referred_to = (c for c in table.columns if fold(c) in referred and "row" not in fold(c))
+    natural = (c for c in table.keys.primary if len(table.keys.primary) == 1 and not _SURROGATE.search(c))
+    for column in (*referred_to, *natural, *candidates):
         cells = table.cells(column)
         if None not in cells and len(set(cells)) == len(cells):
             say(f"`{table.name}` has no column of names: its rows are named by `{column}`")
@@ -206,27 +211,24 @@ def _kind_of_numbers(table: TableRows, column: str, numbers: Sequence[float], sa
 
 
 def _kind_of_texts(table: TableRows, column: str, texts: Sequence[str], say: Say) -> _Found:
-    distinct = set(texts)
+    distinct = len(set(texts))
     dates = sum(DATE.fullmatch(text) is not None for text in texts) / len(texts)
-    few = len(distinct) <= min(_MOST_CATEGORIES, 0.5 * len(texts))
-    found: _Found = "text", {}
     if dates >= _MOSTLY:
         say(f"`{table.name}.{column}` looks like a date: {dates:.0%} of cells")
-        found = "date", {}
-    elif (separator := _separator(texts)) is not None:
+        return "date", {}
+    if (separator := _separator(texts)) is not None:
         share = sum(separator in text for text in texts) / len(texts)
         shown = "the line end" if separator == "\n" else separator.strip()
         say(f"`{table.name}.{column}` looks like a list separated by {shown}: {share:.0%} of cells")
-        found = "list", {"separator": separator}
-    elif few and median(map(len, texts)) <= _LONGEST_CATEGORY:
-        found = "category", {}
-    elif _ID.search(column) and len(distinct) >= _MOSTLY * len(texts) and all(map(_CODE.fullmatch, texts)):
-        found = "id", {}
-    return found
+        return "list", {"separator": separator}
+    if distinct <= min(_MOST_CATEGORIES, 0.5 * len(texts)) and median(map(len, texts)) <= _LONGEST_CATEGORY:
+        return "category", {}
+    is_id = _ID.search(column) and distinct >= _MOSTLY * len(texts) and all(map(_CODE.fullmatch, texts))
+    return ("id" if is_id else "text"), {}
 
 
 def _separator(texts: Sequence[str]) -> str | None:
-    """Return the separator of items in many cells, or None; the items must be short, and some in several cells."""
+    """Return the separator of items in many cells, or None. Items must be short; some must be in several cells."""
     for separator in _SEPARATORS:
         share = sum(separator in text for text in texts) / len(texts)
         items = [item.strip() for text in texts for item in text.split(separator)]
@@ -282,7 +284,10 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
 
 
 def _also(column: Column, columns: Mapping[str, Column], lang: Lang) -> tuple[str, ...]:
-    """Return the label with synonyms, and its last word, but none that ends with a word of another label."""
+    """Return other words for a column's label: with a synonym, or its last word alone.
+
+    A text whose last word is in another column's label is left out.
+    """
     others = " ".join(other.label for other in columns.values() if other is not column).split()
     words = column.label.split()
     found = [
@@ -296,19 +301,16 @@ def _also(column: Column, columns: Mapping[str, Column], lang: Lang) -> tuple[st
     return tuple(dict.fromkeys(label for label in found if label != column.label and label.split()[-1] not in others))
 
 
-def _named_in_texts(tables: Mapping[str, TableRows], described: Mapping[str, Table], say: Say) -> Iterator[Link]:
+def _links_of_lists(tables: Mapping[str, TableRows], described: Mapping[str, Table], say: Say) -> Iterator[Link]:
     """Yield a link for each list of which some items are names of rows of another table."""
     for name, table in tables.items():
-        if len(table.rows) >= MAX_ROWS:
-            continue
-        for column, kind in described[name].columns.items():
-            if kind.kind != "list":
+        for column, of in described[name].columns.items():
+            if of.kind != "list" or len(table.rows) >= MAX_ROWS:
                 continue
-            items = {i.strip() for cell in table.cells(column) if cell for i in str(cell).split(kind.separator)} - {""}
+            items = {i.strip() for cell in table.cells(column) if cell for i in str(cell).split(of.separator)} - {""}
             for other, target in ((o, d.name) for o, d in described.items() if o != name and d.name is not None):
                 share = len(items & set(map(str, tables[other].cells(target)))) / max(1, len(items))
                 if share >= 0.05 and described[other].columns[target].kind == "name":
                     say(f"`{name}.{column}` names rows of `{other}`: {share:.0%} of its items are in `{target}`")
-                    yield Link(
-                        source=(name, column), target=(other, target), label=described[other].label, contains=True
-                    )
+                    label = described[other].label
+                    yield Link(source=(name, column), target=(other, target), label=label, contains=True)

@@ -1,4 +1,4 @@
-"""Have a teacher model propose labels and wordings for a guessed description, and use those that fit the columns."""
+"""Let a teacher model propose labels and wordings for a guessed description, and use the usable ones."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sql_agent.questions.teacher import Entry, digest_of
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prompt_parts import render
 from sql_agent.schemas import Lang, Record, Usage
+from sql_agent.system.files import prompt_file
 from sql_agent.tasks.described.description import Column, Description, Kind, Wordings
 from sql_agent.tasks.described.table_rows import DatabaseRows
-from sql_agent.tasks.task import prompt_file
 
 LEAST_TOKENS = 4000  # minimum token limit for a reply about `_MOST_COLUMNS` columns
 _MOST_COLUMNS = 10  # maximum for one request; a wider table has several requests
-_MOST_VALUES, _MOST_CHARS = 5, 40  # maximum of values of a column that the teacher sees, and of characters of each
+_MOST_VALUES, _MOST_CHARS = 5, 40  # maximum number of values of a column that the teacher sees, and their length
 _AGAIN = "That is not a JSON object of the form that was asked for. Reply with it and nothing else."
 # The kinds of columns for which a field of ColumnProposal is used, and the slots of each of its wordings.
 _KINDS: Mapping[str, tuple[tuple[Kind, ...], tuple[str, ...]]] = {
@@ -96,7 +96,7 @@ async def propose(part: TablePart, client: JudgeClient) -> tuple[Proposed, Usage
 def with_proposals(
     description: Description, proposals: Sequence[tuple[TablePart, TableProposal]]
 ) -> tuple[Description, Counter[str], Counter[str]]:
-    """Return the description with the usable proposals, the number of used texts by kind, and of others by reason."""
+    """Return the description with the usable proposals; the number of used texts by kind, and of others by reason."""
     used: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
 
@@ -112,7 +112,7 @@ def with_proposals(
         return tuple(good)
 
     def with_proposal(column: Column, proposal: ColumnProposal) -> Column:
-        """Return the column with the proposed texts; proposed wordings replace the plain ones with the old label."""
+        """Return the column with the proposed texts. Proposed wordings replace the guessed ones."""
         found: dict[str, Wordings | str] = dict(zip(["label"], usable([proposal.label]), strict=False))
         for key, (kinds, slots) in _KINDS.items():
             value = getattr(proposal, key)

@@ -10,20 +10,17 @@ from collections.abc import Iterable, Sequence
 from sql_agent.tasks.described.drafts import Key
 
 SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
-# Entities per cluster; a larger cluster would unbalance the splits of a small database.
-MAX_CLUSTER = 10
+MAX_CLUSTER = 10  # limit; a larger cluster of rows would unbalance the splits of a small database
 
 
 class Splits:
-    """Assigns each entity to a split."""
+    """Assigns each row of a database to a split."""
 
-    def __init__(
-        self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int, max_cluster: int = MAX_CLUSTER
-    ) -> None:
-        """Assign `keys` (table, name) 70/10/20 by table.
+    def __init__(self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int, max_cluster: int) -> None:
+        """Assign the rows `keys` (table, row key) to the splits, with `SHARES` of each table.
 
-        `together` are sets of keys that belong in one split, the most important set first. Overlapping sets form a
-        cluster of at most `max_cluster` keys; a set that would exceed this limit may be divided.
+        `together` are sets of rows that belong in one split, the most important set first. Overlapping sets form a
+        cluster of at most `max_cluster` rows; a set that would exceed this limit may be divided.
         """
         self._seed = seed
         clusters = _clusters(keys, together, max_cluster)
@@ -36,7 +33,7 @@ class Splits:
         return splits.pop() if len(splits) == 1 else None
 
     def _hashed(self, key: Key) -> str:
-        """Return a split for an invented name, which only unanswerable questions contain."""
+        """Return a split for a key that is no row, such as an invented name."""
         digest = hashlib.sha256(f"{self._seed}\x00{key[0]}\x00{key[1]}".encode()).digest()
         share = int.from_bytes(digest[:8], "big") / 2**64
         for split, part in SHARES.items():
@@ -47,7 +44,7 @@ class Splits:
 
 
 def _clusters(keys: Sequence[Key], together: Iterable[frozenset[Key]], max_cluster: int) -> list[list[Key]]:
-    """Merge overlapping sets, in order, into clusters of at most `max_cluster` keys."""
+    """Merge overlapping sets, in order, into clusters of at most `max_cluster` rows."""
     cluster = {key: [key] for key in keys}
     for group in together:
         parts = {id(cluster[key]): cluster[key] for key in sorted(group) if key in cluster}
@@ -71,5 +68,5 @@ def _assign(clusters: list[list[Key]], totals: Counter[str]) -> dict[Key, str]:
 
 
 def _room(filled: Counter[str], share: float, totals: Counter[str], sizes: Counter[str]) -> float:
-    """Return the free share (1 empty, 0 full) of a split's fullest table after adding a cluster of `sizes`."""
+    """Return the free share of a split's fullest table (1 empty, 0 full) after a cluster of `sizes` is added."""
     return min(1 - (filled[table] + size) / (share * totals[table]) for table, size in sizes.items())

@@ -1,4 +1,4 @@
-"""Build a SELECT from its parts (select list, table, joins, conditions, groups, order) and write it as SQL."""
+"""A SELECT as a record of its parts (select list, table, joins, conditions, groups, order), and its text as SQL."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Join:
-    """A join of `table`, whose `column` equals the column `to` or, with `contains`, is part of its text.
+    """A join of `table`. Its `column` equals the column `to` or, if `contains`, is part of the text in `to`.
 
-    The column `to` is of the statement's table, or of the table `of`, which is joined before.
+    The column `to` is in the table `of`, which an earlier join adds, or by default in the statement's table.
     """
 
     table: str
@@ -68,13 +68,13 @@ class Join:
 
 @dataclass(frozen=True)
 class Statement:
-    """A SELECT of `outputs` from `table`, with `distinct` without repeated rows.
+    """A SELECT of `outputs` from `table`; `distinct` leaves out repeated rows.
 
-    where       tests that all hold, or with `any_test` at least one
-    group_by    what rows are grouped by; `more_than` keeps groups with more rows
-    order_by    what rows are ordered by, `descending` or not
-    limit       greatest number of rows
-    combined    a set operation, and its second statement
+    where      tests that must all hold; with `any_test` one of them must hold
+    group_by   what rows are grouped by; `more_than` keeps only groups with more rows than this number
+    order_by   what rows are ordered by; `descending` puts the largest value first
+    limit      maximum number of rows
+    combined   a set operation, and its second statement
     """
 
     table: str
@@ -100,8 +100,8 @@ class Statement:
             return f"{written(table or self.table)}.{written(name)}" if self.joins else written(name)
 
         def output(each: Output) -> str:
-            read = column(each.column, each.table)
-            return f"{each.function}({'DISTINCT ' if each.distinct else ''}{read})" if each.function else read
+            text = column(each.column, each.table)
+            return f"{each.function}({'DISTINCT ' if each.distinct else ''}{text})" if each.function else text
 
         def literal(value: Cell | Statement) -> str:
             if isinstance(value, Statement):

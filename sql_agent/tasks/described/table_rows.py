@@ -1,4 +1,4 @@
-"""Read the rows, keys and foreign keys of every table of a database, for guesses and for questions."""
+"""Read the rows, keys and foreign keys of every table of a database."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Keys:
 
 @dataclass(frozen=True, eq=False)
 class TableRows:
-    """The first `MAX_ROWS` rows of a table. `numbers` are their row keys, None for a table without one."""
+    """The first `MAX_ROWS` rows of a table. `numbers` are the row keys of these rows; None without a row key."""
 
     name: str
     columns: tuple[str, ...]
@@ -66,7 +66,7 @@ class TableRows:
 
 @dataclass(frozen=True)
 class DatabaseRows:
-    """All tables of a database. `unquoted` are the names that a statement may write without quotes."""
+    """All tables of a database. `unquoted` has the names that need no quotes in a statement."""
 
     tables: Mapping[str, TableRows]
     dialect: Dialect
@@ -109,7 +109,7 @@ def _read_table(name: str, columns: tuple[str, ...], keys: Keys, row_key: str | 
 
 
 def _cell(value: object) -> Cell:
-    """Return a value of a driver as a cell: a date as ISO text, a decimal as a number; a blob is empty."""
+    """Return a value of a driver as a cell: a date as ISO text, a decimal as a number, a blob as None."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, datetime.date):
@@ -118,7 +118,7 @@ def _cell(value: object) -> Cell:
 
 
 def _unquoted(tables: Iterable[tuple[str, tuple[str, ...]]], read: _Read) -> Iterable[str]:
-    """Yield the names that the engine reads as names without quotes, such as `price` but not `order`."""
+    """Yield the names of tables and columns that work without quotes, such as `price` but not `order`."""
     for table, columns in tables:
         if table.isidentifier() and _runs(f"SELECT 1 FROM {table} WHERE {table}.{quoted(columns[0])} IS NULL", read):
             yield table

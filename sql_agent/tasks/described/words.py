@@ -13,50 +13,27 @@ from typing import Any, TypeVar
 
 from sql_agent.schemas import Lang
 
-_LEAST = 5  # minimum number of wordings to hold some out for the split test
+_LEAST = 5  # minimum number of wordings of which some are held out for the split test
 _T = TypeVar("_T")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_SHORT = {
-    **{"qty": "quantity", "desc": "description", "descr": "description", "addr": "address", "amt": "amount"},
-    **{"dob": "date of birth", "dod": "date of death", "dept": "department", "cat": "category", "tel": "phone number"},
-    **{"num": "number", "nbr": "number", "no": "number", "avg": "average", "pct": "percentage", "lang": "language"},
-    **{"lat": "latitude", "lon": "longitude", "lng": "longitude", "ssn": "social security number"},
-    **{"milliseconds": "length in milliseconds", "seconds": "length in seconds", "bytes": "size in bytes"},
-    **{"intime": "start time", "outtime": "end time", "stoptime": "end time"},
-    **{"yr": "year", "dt": "date", "min": "minimum", "max": "maximum", "lvl": "level"},
-    **{"admittime": "admission time", "dischtime": "discharge time", "charttime": "chart time"},
-    **{"starttime": "start time", "endtime": "end time", "fname": "first name", "lname": "last name"},
-}
-_UNITS = {
-    **{unit: unit for unit in ("g", "kg", "cm", "mm", "km", "mg", "ml", "minutes", "hours", "days", "元", "岁")},
-    **{unit: unit for unit in ("inches", "miles", "degrees", "feet", "meters", "metres", "pounds", "mph", "billion")},
-    **{"f": "°F", "grams": "g", "euro": "EUR", "eur": "EUR", "usd": "USD", "cny": "CNY", "percent": "%", "pct": "%"},
-}
-_SAME = {
-    *("series", "species", "status", "data", "news", "staff", "equipment", "information", "address", "sms", "weather"),
-}
-_PLURALS = {
-    "person": "people",
-    "child": "children",
-    "man": "men",
-    "woman": "women",
-    "analysis": "analyses",
-    "diagnosis": "diagnoses",
-}
-_SINGULARS = {plural: singular for singular, plural in _PLURALS.items()} | {"movies": "movie", "cookies": "cookie"}
 _PREPOSITIONS = {"by", "to", "in", "of", "for", "at", "on", "from", "with"}
-_PERSON = re.compile(
-    r"\b(?:person|customer|client|user|member|guest|author|artist|actor|singer|player|coach|driver|pilot|patient|doctor|"
-    r"physician|nurse|teacher|professor|instructor|student|pupil|employee|staff|manager|owner|candidate|passenger|"
-    r"director|writer|musician|founder)s?$|[人者员生师户手]$",
-    re.IGNORECASE,
-)
 _AN = re.compile(r"(?:[aeio]|u(?!ni|se|ti|ro)|hour|honou?r)", re.IGNORECASE)
 
 
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("sql_agent.tasks.described").joinpath("wordings", f"{name}.toml").read_text("utf-8"))
+
+
+_WORDS = _read("identifiers")
+_SHORT: Mapping[str, str] = _WORDS["short"]
+_UNITS, _SAME, _PLURALS = (_WORDS[key] for key in ("units", "same", "plurals"))
+_SINGULARS = {plural: singular for singular, plural in _PLURALS.items()} | _WORDS["singulars"]
+_PERSON = re.compile(rf"\b(?:{'|'.join(_WORDS['persons'])})s?$|[人者员生师户手]$", re.IGNORECASE)
+
+
 def label_of(identifier: str, owner: str = "") -> str:
-    """Return the words of an identifier, without the table `owner` before them: customerName of customer is "name"."""
-    if (known := _SHORT.get(identifier.casefold())) is not None:  # LName is no "l name"
+    """Return the words of an identifier, without the table `owner` before them: "name" for customerName of customer."""
+    if known := _SHORT.get(identifier.casefold()):  # LName is no "l name"
         return known
     spaced = " ".join(_CAMEL.sub(" ", identifier.replace("_", " ").replace("-", " ")).split())
     if spaced.casefold() == "long":  # but "long title"
@@ -75,7 +52,7 @@ def unit_of(identifier: str) -> str:
 
 
 def plural_of(label: str) -> str:
-    """Return the plural of an English noun phrase, whose noun is the last word, or the last one before "of"."""
+    """Return the plural of an English noun phrase, whose noun is the last word, or the last word before "of"."""
     noun, of, rest = label.partition(" of ")
     if of:
         return f"{plural_of(noun)}{of}{rest}"
@@ -100,13 +77,13 @@ def singular_of(label: str) -> str:
 
 
 def is_verb(label: str) -> bool:
-    """Return whether a flag's label begins with a verb, such as "accepts patients"; others are adjectives."""
+    """Return whether a flag's label begins with a verb, such as "accepts patients"; other labels are adjectives."""
     first, _, rest = label.partition(" ")
     return bool(rest) and first.isascii() and first.endswith("s") and not first.endswith("ss")
 
 
 def is_noun(label: str) -> bool:
-    """Return whether a table's label names its rows, as "order item" does; "lives in" and "has pet" do not."""
+    """Return whether a table's label is a noun for its rows, such as "order item", but not "lives in" or "has pet"."""
     words = label.split()
     return words[0] not in {"has", "have"} and words[-1] not in _PREPOSITIONS
 
@@ -127,26 +104,28 @@ def _without_s(word: str) -> str:
 
 @cache
 def wordings(lang: Lang) -> Mapping[str, Any]:
-    """Return the wordings of a language: sentences by type of question, and phrases for conditions."""
-    text = files("sql_agent.tasks.described").joinpath("wordings", f"{lang}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    """Return the wordings of a language, such as sentences by type of question, and phrases for conditions."""
+    return _read(lang)
 
 
 def filled(template: str, **slots: str) -> str:
-    """Return a wording with its slots filled. A slot's text is taken as it is, also where it has braces."""
+    """Return a wording with its slots filled. Braces inside the text of a slot are no slots."""
     return re.sub(r"\{(\w+)\}", lambda match: slots.get(match[1], match[0]), template)
 
 
 @dataclass(frozen=True)
 class Wording:
-    """The ways to ask a question. `slots` have one text each, `phrases` several alternatives that may have slots."""
+    """The ways to ask a question.
+
+    A slot of a template has one text in `slots`, or alternative texts in `phrases`, which may contain slots again.
+    """
 
     templates: tuple[str, ...]
     slots: Mapping[str, str]
     phrases: Mapping[str, tuple[str, ...]]
 
     def say(self, chosen: random.Random, *, held_out: bool, **slots: str) -> str:
-        """Return a random text. `held_out` is whether the split is test; `slots` override those of the wording."""
+        """Return a random text. `held_out` is whether the split is test; `slots` override the wording's slots."""
         template = chosen.choice(half(self.templates, held_out=held_out))
         phrases = {slot: chosen.choice(half(ways, held_out=held_out)) for slot, ways in self.phrases.items()}
         text = filled(filled(template, **phrases), **{**self.slots, **slots})
@@ -155,7 +134,7 @@ class Wording:
 
 
 def half(wordings: Sequence[_T], *, held_out: bool) -> Sequence[_T]:
-    """Return the last fifth of the wordings if `held_out`, else the others; a short list is returned whole."""
+    """Return the last fifth of the wordings if `held_out`, else the others; return all of a short list."""
     if len(wordings) < _LEAST:
         return wordings
     place = len(wordings) - len(wordings) // _LEAST

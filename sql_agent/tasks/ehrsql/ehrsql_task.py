@@ -14,13 +14,13 @@ from sql_agent.database import Database
 from sql_agent.reward.execution_match import ResultRow
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question
+from sql_agent.system.files import prompt_file
 from sql_agent.tasks.ehrsql.find_values import find_values
 from sql_agent.tasks.ehrsql.questions import REFUSAL, of_split, read_questions
 from sql_agent.tasks.spider.folder import data_dir, default_questions
 from sql_agent.tasks.spider.judge import Comparison, ExecutionJudge
 from sql_agent.tasks.spider.spider_task import TASK as SPIDER
 from sql_agent.tasks.spider.spider_task import sqlite_file, with_tables
-from sql_agent.tasks.task import prompt_file
 
 _LAYOUT = "a folder with database/mimic_iv/mimic_iv.sqlite, train.json and valid.json (docs/ehrsql.md)"
 _DAY, _TIME = "2100-12-31", "23:59:00"

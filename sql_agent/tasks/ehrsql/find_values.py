@@ -13,7 +13,7 @@ from threading import Lock
 
 from sql_agent.database.schema import quoted
 from sql_agent.database.sqlite.opening import read_only_connection
-from sql_agent.tasks.task import prompt_file
+from sql_agent.system.files import prompt_file
 
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
 _MOST_TOKENS = 50  # maximum for one value in a question

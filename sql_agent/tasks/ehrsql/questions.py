@@ -12,9 +12,9 @@ from sql_agent.config.settings import Settings
 from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.schemas import Question
+from sql_agent.system.files import prompt_file
 from sql_agent.tasks.spider import questions as spider
 from sql_agent.tasks.spider.folder import default_database
-from sql_agent.tasks.task import prompt_file
 
 REFUSAL = "null"
 UNANSWERABLE, NO_SUCH_PATIENT = "unanswerable", "no_such_patient"

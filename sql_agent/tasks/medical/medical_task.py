@@ -17,6 +17,7 @@ from sql_agent.questions.question_files import load_questions
 from sql_agent.questions.rewrite_checks import NamesIn
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
+from sql_agent.system.files import prompt_file
 from sql_agent.tasks.described import generate
 from sql_agent.tasks.described.described_task import with_named_values
 from sql_agent.tasks.described.description import Description, read_description, restricted
@@ -24,7 +25,7 @@ from sql_agent.tasks.described.generate import Made
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
-from sql_agent.tasks.task import Task, given_source, lacks_questions, prompt_file
+from sql_agent.tasks.task import Task, given_source, lacks_questions
 
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 

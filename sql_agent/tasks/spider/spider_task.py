@@ -14,6 +14,7 @@ from sql_agent.database.schema import quoted
 from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang
+from sql_agent.system.files import prompt_file
 from sql_agent.tasks.spider.folder import (
     LAYOUT,
     SCHEMA,
@@ -25,7 +26,7 @@ from sql_agent.tasks.spider.folder import (
 )
 from sql_agent.tasks.spider.judge import make_judge
 from sql_agent.tasks.spider.questions import held_out_databases, of_split, read_questions
-from sql_agent.tasks.task import Task, prompt_file
+from sql_agent.tasks.task import Task
 
 _SAMPLED_ROWS = 200
 _MAX_VALUE_CHARS = 30  # maximum; a longer text is prose, which no WHERE compares as a whole

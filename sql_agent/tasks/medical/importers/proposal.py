@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
@@ -24,21 +26,6 @@ _ALIKE = 90  # minimum similarity of two names, 0–100
 _DIFFERENT, _LONGEST_NAME = 0.9, 60  # for names of rows: minimum share of distinct values, maximum median length
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u4e00-\u9fff]+")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
-# Names of a column in other sources, besides its labels in the descriptions and the fields of the built-in mappings.
-_SYNONYMS = {
-    "med_name": "drug, medicine, brand, product, product name, 药品, 药品名称, 药物名称",
-    "component": "ingredients, active ingredient, 主要成分",
-    "dosage": "dose, how to take, 用法",
-    "indication": "uses, approved uses, used for, 适应证",
-    "adverse_reactions": "side effects, adverse effects, 副作用",
-    "company_name": "company, producer, 厂家, 厂商",
-    "cate_name": "category, drug category, 药品分类",
-    "med_barcode": "bar code, 条码",
-    "disease_name": "disease, condition, illness, 疾病, 疾病名称",
-    "clinical_manif": "clinical manifestations, signs, 症状",
-    "examination": "tests",
-    "treatment": "therapy",
-}
 
 
 @dataclass(frozen=True)
@@ -154,7 +141,8 @@ def _column(name: str, known: Mapping[str, str]) -> tuple[str, str]:
 @cache
 def _known_words(table: str) -> Mapping[str, str]:
     """Return a mapping from each known name of a column of `table` to the column."""
-    words = [(word, column) for column in READ[table] for word in (column, *_SYNONYMS.get(column, column).split(", "))]
+    synonyms = tomllib.loads(Path(__file__).with_name("synonyms.toml").read_text(encoding="utf-8"))
+    words = [(word, column) for column in READ[table] for word in (column, *synonyms.get(column, ()))]
     for lang in get_args(Lang):
         described = description(lang).tables[table].columns.items()
         words += [(word, name) for name, column in described for word in (column.label, column.plural) if word]
