@@ -1,6 +1,6 @@
 """Turn a reference answer into false answers, for which a judge must not pay.
 
-Most false answers contain every word of the reference, but deny it, add to it, or say it of something else.
+Most of them contain every word of the reference, but deny it, add to it, or say it of something else.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from sql_agent.judge_eval.equivalent_answers import Subject, Transformation, wor
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?!\d|[.．、)）]\D)")  # "1." before a word numbers a list
 _QUOTED = re.compile(r"'%?([^'%]+)%?'")
-# Letters that look alike: Latin and Cyrillic; characters and the radicals or old forms of them.
+# Letters that look alike: Latin and Cyrillic; Chinese characters and their radicals or old forms.
 _LOOKALIKES = str.maketrans("aceopxyiASBEHKMOPCTX非不无没错", "асеорхуіАЅВЕНКМОРСТХ⾮不⽆沒錯")
-_REPEATED = 10
-_NUMBER_MARKS = ("> {n}", "≥{n}", "~{n}", "{next}、{n}", "{next}/{n}", "负{n}", "{n}元", "No. {next}: {n}")
 _SALAD_WORDS = 6  # minimum number of shuffled words: fewer words may be understood in any order
 
 
@@ -26,13 +24,12 @@ def negated(subject: Subject, rng: Random) -> str | None:
 
 
 def flipped(subject: Subject, _: Random) -> str | None:
-    """Say no where yes is right, and yes where no is."""
+    """Say no where yes is right, and yes where no is right."""
     opposites = {word: other for pair in subject.words.opposites for word, other in (pair, pair[::-1])}
     return opposites.get(subject.answer.casefold())
 
 
 def yes_and_no(subject: Subject, rng: Random) -> str | None:
-    """Say both yes and no."""
     opposite = flipped(subject, rng)
     return opposite and subject.joined(rng.sample([subject.answer, opposite], 2))
 
@@ -68,15 +65,13 @@ def all_options(subject: Subject, rng: Random) -> str | None:
 
 
 def all_items_for_each(subject: Subject, _: Random) -> str | None:
-    """Give every item under every name of a comparison."""
-    if not (owned := _disjoint(subject)):
-        return None
+    owned = _disjoint(subject)
     items = [item for _, of_one in owned for item in of_one]
-    return subject.of_owners((name, items) for name, _ in owned)
+    return subject.of_owners((name, items) for name, _ in owned) if owned else None
 
 
 def owners_swapped(subject: Subject, _: Random) -> str | None:
-    """Swap the names of a comparison."""
+    """Give the items of each name of a comparison to another name."""
     if not (owned := _disjoint(subject)):
         return None
     names, items = zip(*owned, strict=True)
@@ -84,9 +79,8 @@ def owners_swapped(subject: Subject, _: Random) -> str | None:
 
 
 def another_owner(subject: Subject, rng: Random) -> str | None:
-    """Give the facts under the name of another entity."""
     name = max(_QUOTED.findall((subject.other and subject.other.sql) or ""), key=len, default="")
-    # The name between the two steps of a question is in its SQL only, and is right.
+    # If a question takes two steps, the name that the first step finds is right, and is only in the SQL.
     right = f"{subject.question.question}{subject.question.sql or ''}{subject.answer}".casefold()
     if not name or name.casefold() in right or name.casefold() in map(str.casefold, subject.names):
         return None
@@ -108,23 +102,20 @@ def number_marked(subject: Subject, rng: Random) -> str | None:
     """Put a sign, a unit or another number beside a count."""
     if not subject.answer.isdigit():
         return None
-    following = str(int(subject.answer) + 1)
-    return _fill(rng.choice(_NUMBER_MARKS), {"{n}": subject.answer, "{next}": following})
+    marks = ("> {n}", "≥{n}", "~{n}", "{next}、{n}", "{next}/{n}", "负{n}", "{n}元", "No. {next}: {n}")
+    return _fill(rng.choice(marks), {"{n}": subject.answer, "{next}": str(int(subject.answer) + 1)})
 
 
 def values_of_another(subject: Subject, _: Random) -> str | None:
-    """Give the answer to another question."""
     return subject.other_answer
 
 
 def one_value_of_another(subject: Subject, rng: Random) -> str | None:
-    """Replace one fact of several by a fact of another entity."""
     others = subject.other_facts
     return _change_one(subject, rng, lambda _: rng.choice(others)) if others else None
 
 
 def values_of_another_appended(subject: Subject, _: Random) -> str | None:
-    """Append the facts of another entity."""
     return subject.joined([*subject.facts, *subject.other_facts]) if subject.other_facts else None
 
 
@@ -139,7 +130,6 @@ def number_widened(subject: Subject, rng: Random) -> str | None:
 
 
 def number_changed(subject: Subject, rng: Random) -> str | None:
-    """Give another number."""
 
     def change(number: str) -> str | None:
         return rng.choice(forms)(number) if float(number) else None  # 00 and 0.0 are the same number as 0
@@ -167,7 +157,6 @@ def unit_changed(subject: Subject, rng: Random) -> str | None:
 
 
 def another_kind_counted(subject: Subject, _: Random) -> str | None:
-    """Give a count as the number of things that were not asked for."""
     asked = subject.question.question.casefold()
     kinds = {kind for word, kind in subject.words.kinds if word in asked}
     if not subject.answer.isdigit() or len(kinds) != 1:
@@ -176,14 +165,12 @@ def another_kind_counted(subject: Subject, _: Random) -> str | None:
 
 
 def question_echoed(subject: Subject, rng: Random) -> str | None:
-    """Repeat the question beside the answer."""
     pair = [subject.question.question, subject.answer]
     return rng.choice([" ", "\n"]).join(rng.sample(pair, 2))
 
 
 def repeated(subject: Subject, rng: Random) -> str | None:
-    """Repeat the answer ten times."""
-    return rng.choice(["\n", subject.separator]).join([subject.answer] * _REPEATED)
+    return rng.choice(["\n", subject.separator]).join([subject.answer] * 10)
 
 
 def word_salad(subject: Subject, rng: Random) -> str | None:
@@ -245,8 +232,8 @@ def _change_number(subject: Subject, rng: Random, change: Callable[[str], str | 
     return changed and subject.answer[: match.start()] + changed + subject.answer[match.end() :]
 
 
-def _disjoint(subject: Subject) -> list[tuple[str, list[str]]] | None:
-    """Return the names of a comparison with the items of each; None if two names share an item."""
-    owned = subject.owned
-    items = [item for _, of_one in owned or () for item in of_one]
-    return owned if len(set(items)) == len(items) else None
+def _disjoint(subject: Subject) -> list[tuple[str, list[str]]]:
+    """Return the names of a comparison with the items of each; [] if two names share an item."""
+    owned = subject.owned or []
+    items = [item for _, of_one in owned for item in of_one]
+    return owned if len(set(items)) == len(items) else []

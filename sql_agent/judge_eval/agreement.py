@@ -1,4 +1,4 @@
-"""Measure how far a judge's scores agree with the labels of people: two arrays of equal length, 0.0–1.0."""
+"""Measure how far a judge's scores agree with people's labels: two arrays of equal length, with values in 0.0–1.0."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def quadratic_kappa(scores: Values, labels: Values) -> float:
 
 
 def pairwise_accuracy(scores: Values, labels: Values) -> float:
-    """Return the share of pairs with different labels whose scores have the same order; equal scores count half."""
+    """Return the share of pairs with different labels whose scores have the order of the labels; ties count half."""
     right = pairs = 0.0
     for level in np.unique(labels):
         here, below = scores[labels == level], np.sort(scores[labels < level])
@@ -46,7 +46,7 @@ def pairwise_accuracy(scores: Values, labels: Values) -> float:
 
 
 def over_credit(scores: Values, labels: Values) -> float:
-    """Return the mean of score - label, in points of 100; negative if the judge is stricter than the labels."""
+    """Return the mean of score - label, in hundredths; negative if the judge is stricter than the labels."""
     return float(100 * (scores - labels).mean())
 
 

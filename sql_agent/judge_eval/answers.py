@@ -1,4 +1,4 @@
-"""Read labelled answers, and generate others, to measure a judge on them."""
+"""Read answers that people labelled, and generate answers from references, to measure a judge on them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sql_agent.reward import JudgeCase
 from sql_agent.schemas import Evidence, Lang, QueryCall, Question, Record
 from sql_agent.system.messages import first_problem
 
-# Labelled by people: labels, attacks. Generated: harmless (right, in another form), false, policy (degenerate).
+# People labelled "labels" and "attacks". Generated are "harmless" (right, in another form), "false" and "policy".
 AnswerSet = Literal["labels", "attacks", "harmless", "false", "policy"]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer to be graded, with the score `due` to it (0.0–1.0).
+    """An answer to grade, and the score that is `due` to the answer (0.0–1.0).
 
     `kind` is the transformation or policy that made the answer, or the kind of a labelled answer.
     """
@@ -39,7 +39,7 @@ class Answer:
 class LabelledCase(Record):
     """An answer as a judge sees it, and a person's score of the answer: `label` (0.0–1.0), with the `reason`.
 
-    `kind` is the group of the answer, such as "partial" or, among the attacks, "keyword_salad".
+    `kind` is the group of the answer, such as "partial", or "keyword_salad" for an attack.
     """
 
     question: Question
@@ -58,7 +58,7 @@ class LabelledCase(Record):
 
 
 def shipped(name: str) -> list[LabelledCase]:
-    """Return the shipped labelled answers, "labels" or "attacks", about the sample database in both languages.
+    """Return shipped labelled answers about the sample database in both languages: "labels", "heldout" or "attacks".
 
     They are for judges that read prose. A judge that was tuned on them must be measured on other answers.
     """
@@ -67,7 +67,7 @@ def shipped(name: str) -> list[LabelledCase]:
 
 
 def load_labelled(path: Path) -> list[LabelledCase]:
-    """Read labelled answers from a JSONL file. Raises DataError that names the wrong line."""
+    """Read labelled answers from a JSONL file. Raises a DataError that names the wrong line."""
     try:
         return _parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
@@ -78,7 +78,7 @@ def load_labelled(path: Path) -> list[LabelledCase]:
 
 def _parse(text: str, source: str) -> list[LabelledCase]:
     cases = []
-    # Split at "\n" only, because texts may contain the other characters that splitlines() splits at.
+    # splitlines() would also split at other characters, which texts may contain.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -110,8 +110,8 @@ class Reading:
 class Example:
     """A question, and queries for the question with their results.
 
-    `gold` is the gold SQL, `rows` the gold SQL with every column, `tables` reads the tables of the gold SQL wholly.
-    `by_heart` are queries, keyed by kind, that do not read the evidence, but contain its text or test its cells.
+    `gold` is the gold SQL, `rows` is the gold SQL with every column, and `tables` reads the whole tables of the gold
+    SQL. `by_heart` has queries, keyed by kind, that do not read the evidence, but contain its text or test its cells.
     `row_names` has a tuple for each item of the evidence, with all names of the item's row.
     """
 
@@ -134,7 +134,7 @@ class Example:
 
 
 def refusals(questions: Iterable[Question]) -> Mapping[Lang, str]:
-    """Return the reference answer of the unanswerable questions in each language that has such questions."""
+    """Return the reference answer of the unanswerable questions by language."""
     return {question.lang: question.answer for question in questions if question.task_type == "unanswerable"}
 
 
@@ -150,8 +150,8 @@ def sample_evenly(questions: Sequence[tuple[Question, T]], number: int) -> list[
 def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> list[Answer]:
     """Return the answers that every transformation and policy makes from `examples`; the same in each call.
 
-    `refusal_of` is the refusal sentence by language; answers that need a missing sentence are left out. A false answer
-    is graded as if the rollout had also queried for the question from which the answer borrows.
+    `refusal_of` has the refusal sentence by language; answers that need a missing sentence are left out. A false answer
+    is graded as if the rollout had also queried for the other question from which the answer borrows.
     """
     answers: list[Answer] = []
     for example, other in zip(examples, _others(examples), strict=True):
@@ -170,22 +170,19 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
                 )
         for kind, reading in example.by_heart.items():
             answers.append(Answer("false", kind, 0.0, example.case(question.full_answer, reading)))
-        for policy in POLICIES:
-            if (given := policy(example, refusal)) is not None:
-                answer, reading = given
-                right = bool(reading.calls) and _is_right(answer, question)
-                answers.append(Answer("policy", policy.__name__, float(right), example.case(answer, reading)))
+        parts = parts_of(question.answer)
+        for kind, policy in POLICIES.items():
+            answer, reading = policy(example, refusal)
+            if answer is not None:
+                given = parts_of(answer)
+                is_right = given <= parts and len(given) == (question.enough or len(parts))
+                due = float(is_right and bool(reading.calls))
+                answers.append(Answer("policy", kind, due, example.case(answer, reading)))
     return answers
 
 
-def _is_right(answer: str, question: Question) -> bool:
-    """Return whether `answer` has the parts of the reference: `enough` of them, or all if `enough` is None."""
-    parts, reference = parts_of(answer), parts_of(question.answer)
-    return parts == reference if question.enough is None else parts <= reference and len(parts) == question.enough
-
-
 def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
-    """Yield for each example another whose answer shares no part, of the same task type if possible; else None."""
+    """Yield for each example another one whose answer shares no part, if possible of the same task type; else None."""
     pools: dict[tuple[Lang, str | None], list[Example]] = {}
     for example in examples:
         question = example.question
@@ -201,47 +198,19 @@ def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
         yield next((other for other in candidates if not parts & parts_of(other.question.answer)), None)
 
 
-# Degenerate policies do not understand the question, and must not be worth learning. A policy takes a question and the
-# refusal sentence of the question's language (None: no sentence). It returns an answer and the queries before it.
-
-
-def always_refuse(example: Example, refusal: str | None) -> tuple[str, Reading] | None:
-    return None if refusal is None else (refusal, example.gold)
-
-
-def refuse_without_a_query(_example: Example, refusal: str | None) -> tuple[str, Reading] | None:
-    return None if refusal is None else (refusal, Reading())
-
-
-def echo(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    return example.question.question, example.gold
-
-
-def dump_the_tables(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    return "; ".join(_cells(example.tables)), example.tables
-
-
-def dump_the_rows(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    return "; ".join(_cells(example.rows)), example.rows
-
-
-def longest_cell(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    return max(_cells(example.rows), key=len, default=""), example.rows
-
-
-def always_no(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    return "否" if example.question.lang == "zh" else "no", example.rows
-
-
-def number_of_rows(example: Example, _refusal: str | None) -> tuple[str, Reading]:
-    return str(sum(call.answer.count for call in example.rows.calls)), example.rows
-
-
-POLICIES: tuple[Callable[[Example, str | None], tuple[str, Reading] | None], ...] = (
-    always_refuse, refuse_without_a_query, echo, dump_the_tables, dump_the_rows, longest_cell,
-    always_no, number_of_rows,
-)  # fmt: skip
-
-
 def _cells(reading: Reading) -> list[str]:
     return [str(cell) for call in reading.calls for row in call.answer.records for cell in row if cell is not None]
+
+
+# Degenerate policies do not understand the question, and must not be worth learning. A policy takes a question and the
+# refusal sentence of its language, or None. It returns an answer, or None, and the queries before the answer.
+POLICIES: Mapping[str, Callable[[Example, str | None], tuple[str | None, Reading]]] = {
+    "always_refuse": lambda example, refusal: (refusal, example.gold),
+    "refuse_without_a_query": lambda _, refusal: (refusal, Reading()),
+    "echo": lambda example, _: (example.question.question, example.gold),
+    "dump_the_tables": lambda example, _: ("; ".join(_cells(example.tables)), example.tables),
+    "dump_the_rows": lambda example, _: ("; ".join(_cells(example.rows)), example.rows),
+    "longest_cell": lambda example, _: (max(_cells(example.rows), key=len, default=""), example.rows),
+    "always_no": lambda example, _: ("否" if example.question.lang == "zh" else "no", example.rows),
+    "number_of_rows": lambda example, _: (str(sum(call.answer.count for call in example.rows.calls)), example.rows),
+}

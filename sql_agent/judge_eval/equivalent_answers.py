@@ -1,8 +1,8 @@
-"""Transform reference answers, by harmless transformations, which keep an answer right, or by false ones.
+"""Give reference answers another form that keeps them right, and define what all transformations of answers need.
 
-A transformation takes a `Subject` and a random generator, and returns an answer; None where the transformation does not
-apply, or where a false one would make a right answer. Grading the answers is an invariance test or a directional test
-in the sense of CheckList (Ribeiro et al. 2020, arXiv:2005.04118).
+A transformation takes a `Subject` and a random generator, and returns an answer. It returns None if it does not apply,
+or if it should make a false answer but would make a right one. Grading the answers is an invariance test or a
+directional test in the sense of CheckList (Ribeiro et al. 2020, arXiv:2005.04118).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def wordings() -> dict[Lang, Wordings]:
 
 @dataclass(frozen=True)
 class Subject:
-    """A question, an `other` question to borrow from that shares no fact, and the refusal sentence of the language.
+    """A question, an `other` question with other facts to borrow, and the refusal sentence of the language.
 
     `names` are all names of the rows that the answer is about.
     """
@@ -122,11 +122,7 @@ def parts_of(answer: str) -> frozenset[str]:
     return frozenset(part.strip(" .。").casefold() for part in _PART.split(answer) if part.strip(" .。"))
 
 
-# Harmless transformations give the reference answer in another form.
-
-
 def as_it_is(subject: Subject, _: Random) -> str | None:
-    """Give the reference answer."""
     return subject.answer
 
 
@@ -139,24 +135,20 @@ def another_order(subject: Subject, rng: Random) -> str | None:
 
 
 def one_a_line(subject: Subject, _: Random) -> str | None:
-    """Write each fact on its own line."""
     return "\n".join(subject.facts)
 
 
 def bullets(subject: Subject, rng: Random) -> str | None:
-    """Write the facts as a list with bullets."""
     mark = rng.choice("-*•")
     return "\n".join(f"{mark} {fact}" for fact in subject.facts)
 
 
 def numbered(subject: Subject, rng: Random) -> str | None:
-    """Write the facts as a numbered list."""
     mark = rng.choice([".", ")"])
     return "\n".join(f"{number}{mark} {fact}" for number, fact in enumerate(subject.facts, 1))
 
 
 def capitals(subject: Subject, _: Random) -> str | None:
-    """Write everything in capitals."""
     return subject.answer.upper()
 
 
@@ -166,12 +158,10 @@ def full_width(subject: Subject, _: Random) -> str | None:
 
 
 def comma_list(subject: Subject, _: Random) -> str | None:
-    """Separate the facts by commas."""
     return subject.listed(subject.facts)
 
 
 def full_stop(subject: Subject, _: Random) -> str | None:
-    """End with a full stop."""
     stop = "." if subject.lang == "en" else "。"
     return f"{subject.answer}{stop}" if not subject.answer.endswith(stop) else None
 

@@ -28,7 +28,7 @@ _NUMBERS, _GRADINGS = "evaluation.json", "gradings.jsonl"
 
 
 class Grading(Record):
-    """One line of gradings.jsonl: an answer, the score `due` to it, and the judge's `score`, both 0.0–1.0.
+    """A line of gradings.jsonl: an answer, the score that is `due` to the answer, and the judge's `score`.
 
     `due` is the label of a labelled answer. If the judge fails, `score` is None and `error` says why.
     """
@@ -57,11 +57,11 @@ class Grading(Record):
 
 
 class Group(Record):
-    """The scores of the answers of one kind. `failed` of the answers have no score, because the judge failed.
+    """The scores of the answers of one kind.
 
-    `due` is the mean of the scores due, `mean`, `lowest` and `highest` are of the judge's scores. `half_or_more` and
-    `above_limit` count scores of at least 0.5 and above 0.15. `measures` has the measures of `agreement.MEASURES`, for
-    labelled answers only.
+    `failed` counts the answers without a score, because the judge failed. `due` is the mean of the scores that are due.
+    `half_or_more` and `above_limit` count the judge's scores of at least 0.5 and above 0.15. Only labelled answers have
+    `measures`, keyed as `agreement.MEASURES`.
     """
 
     set: AnswerSet
@@ -81,7 +81,7 @@ class Evaluation(Record):
     """All numbers of one evaluation: the content of evaluation.json.
 
     `groups` has a group for each kind of answer in each set; the kind whose mean is furthest from `due` comes first.
-    Labelled answers have instead a group "all", and a group for each task type and each language.
+    The set of labelled answers has a group "all", and a group for each task type and each language.
     """
 
     date: str
@@ -109,7 +109,7 @@ async def grade(
     """Return the judge's gradings of `answers`, in order. 32 answers are graded at a time.
 
     If the judge raises JudgeError, the grading has the error in place of a score. Raises JudgeError after 64 failed
-    gradings in a row, or 32 before the first score, because then the judge's endpoint is down. `on_done` receives the
+    gradings in a row, or 32 before the first score, because the judge's endpoint must be down. `on_done` receives the
     number of gradings so far.
     """
     gradings: dict[int, Grading] = {}
@@ -122,7 +122,7 @@ async def grade(
             index, answer = item
             grading = gradings[index] = await _grade_one(judge, answer)
             on_done(len(gradings))
-            if grading.usage.requests:  # else no endpoint was asked
+            if grading.usage.requests:  # a grading without a request says nothing about the endpoint
                 failed = failed + 1 if grading.error else 0
                 most_failed = most_failed if grading.error else _MOST_FAILED
 
@@ -156,7 +156,7 @@ async def _grade_one(judge: Judge, answer: Answer) -> Grading:
 
 
 def measure(judge: Judge, gradings: Sequence[Grading], *, files: Iterable[str], max_failed_share: float) -> Evaluation:
-    """Return the scores of each kind of answer, and how far the scores of labelled answers agree with the labels."""
+    """Return the scores of each kind of answer, and their agreement with the labels of labelled answers."""
     labels = [g for g in gradings if g.set == "labels"]
     others = [g for g in gradings if g.set != "labels"]
     groups = [_group("labels", "all", labels, measured=True)] if labels else []
@@ -182,17 +182,17 @@ def measure(judge: Judge, gradings: Sequence[Grading], *, files: Iterable[str], 
 
 
 def wrong_gradings(gradings: Iterable[Grading]) -> list[Grading]:
-    """Return the gradings that are wrong (`Grading.is_wrong`); the score furthest from `due` comes first."""
+    """Return the wrong gradings; the score furthest from `due` comes first."""
     return sorted((g for g in gradings if g.is_wrong), key=lambda g: -abs((g.score or 0.0) - g.due))
 
 
 def causes_of_failure(gradings: Iterable[Grading]) -> list[tuple[str, int]]:
-    """Return each error with the number of gradings that failed by it, the most frequent error first."""
+    """Return each error with its number of failed gradings; the most frequent error comes first."""
     return Counter(g.error for g in gradings if g.score is None).most_common()
 
 
 def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
-    """Make and return the folder of an evaluation: `out`, or a folder in `runs_dir` named after judge and time.
+    """Make and return the folder of an evaluation: `out`, or a folder in `runs_dir` with judge and time in its name.
 
     Raises ConfigError if the folder cannot be made or already has an evaluation.
     """
@@ -209,7 +209,6 @@ def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
 
 
 def write(folder: Path, evaluation: Evaluation, gradings: Iterable[Grading]) -> None:
-    """Write evaluation.json, and gradings.jsonl with one JSON object per grading."""
     lines = (f"{grading.model_dump_json()}\n" for grading in gradings)
     (folder / _GRADINGS).write_text("".join(lines), encoding="utf-8")
     (folder / _NUMBERS).write_text(evaluation.model_dump_json(indent=2) + "\n", encoding="utf-8")
