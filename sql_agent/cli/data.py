@@ -30,7 +30,7 @@ from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang
 from sql_agent.system.messages import printable
 from sql_agent.tasks.medical.importers.mapping import NOT_READ, TableMapping, medical_records, published
-from sql_agent.tasks.medical.importers.proposal import ProposedField, mapping_toml, propose
+from sql_agent.tasks.medical.importers.proposal import mapping_toml, propose
 from sql_agent.tasks.medical.importers.write import ImportReport, import_records
 from sql_agent.tasks.medical.medical_task import sample_path
 from sql_agent.tasks.medical.sample import build_database, load_facts
@@ -94,8 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_facts(commands)
     arguments = parser.parse_args(argv)
     arguments.flags = flag_settings(arguments)
-    code: int = arguments.run(arguments)
-    return code
+    return int(arguments.run(arguments))
 
 
 def _add_build(commands: Commands) -> None:
@@ -160,15 +159,15 @@ def _import(arguments: argparse.Namespace) -> int:
         if arguments.mapping or arguments.table or published(source):
             raise ConfigError("--db is missing", hint="name the database to add to")
         return _propose(source, ui)
-    # Rejected records go next to a SQLite database, or for a server into the working directory.
+    # Rejected records are written next to a SQLite file, or, for a server, into the working directory.
     rejected = arguments.rejected or Path(f"{db if isinstance(db, Path) else db.database}.rejected.jsonl")
     if arguments.table:
         return _import_table(arguments, rejected, ui)
     packaged = None if arguments.mapping else published(source)
-    if packaged:
-        mapping = TableMapping.packaged(packaged)
+    if arguments.mapping:
+        mapping = TableMapping.load(arguments.mapping)
     else:
-        mapping = TableMapping.load(arguments.mapping) if arguments.mapping else TableMapping.same_names()
+        mapping = TableMapping.packaged(packaged) if packaged else TableMapping.same_names()
     with ui.status(f"Importing {source}"):
         report = import_records(medical_records(source, mapping.sources, ui.say), mapping, db, rejected)
     if report.rows:
@@ -196,7 +195,14 @@ def _propose(source: Source, ui: Ui) -> int:
             hint="write a mapping (docs/data.md), or make the source a new table: --table NAME --db FILE",
         )
     for name in dict.fromkeys(field.source for field in fields):
-        ui.console.print(_proposed(name or str(source), [field for field in fields if field.source == name]))
+        of_source = [field for field in fields if field.source == name]
+        filled = next((field.table for field in of_source if field.table), "no table")
+        table = Table("field", "example", "column", "why", title=Text(printable(f"{name or source} → {filled}")))
+        for field in of_source:
+            example = field.example[:_EXAMPLE_CHARS] + "…" * (len(field.example) > _EXAMPLE_CHARS)
+            cells = (example or "(empty)", field.column or "–", field.reason or "not imported: nothing like it")
+            table.add_row(*(Text(printable(cell)) for cell in (field.name, *cells)))
+        ui.console.print(table)
     ui.console.print(Text(printable(mapping_toml(fields))), soft_wrap=True)
     ui.say("")
     ui.say(
@@ -204,16 +210,6 @@ def _propose(source: Source, ui: Ui) -> int:
         f"sql-agent data import {source} --db medical.db --mapping mapping.toml"
     )
     return 0
-
-
-def _proposed(source: str, fields: Sequence[ProposedField]) -> Table:
-    filled = next((field.table for field in fields if field.table), "no table")
-    table = Table("field", "example", "column", "why", title=Text(printable(f"{source} → {filled}")))
-    for field in fields:
-        example = field.example[:_EXAMPLE_CHARS] + ("…" if len(field.example) > _EXAMPLE_CHARS else "")
-        cells = (field.name, example or "(empty)", field.column or "–", field.reason or "not imported: nothing like it")
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    return table
 
 
 def _import_table(arguments: argparse.Namespace, rejected: Path, ui: Ui) -> int:
@@ -244,7 +240,7 @@ def _say_rejected(rejected: Sequence[Rejected], path: Path, ui: Ui) -> None:
 
 
 def _say_columns(mapping: TableMapping, report: ImportReport, ui: Ui, *, given: bool) -> None:
-    """Print the columns of the source that no field maps, and the fields of --mapping that the source lacks."""
+    """Print the fields of the source that `mapping` lacks, and those of a `given` mapping that the source lacks."""
     roots = {name for field in mapping.fields for name in (field, field.partition(".")[0])}
     if unread := [name for name in report.fields if name not in roots and name not in NOT_READ]:
         ui.say(f"not imported, because nothing maps them to a column: {', '.join(unread)}")

@@ -40,9 +40,8 @@ _EXAMPLES = """\
 
 _SHOWN = 3  # maximum number of examples of each problem
 _CELL_CHARS = 120  # maximum number of printed characters of a suspicious cell
-_FAULTS = frozenset(
-    {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
-)  # each other kind of failure is a refusal by the SQL guard
+# Kinds of failure that are no refusal by the SQL guard.
+_FAULTS = {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
 Checked = Mapping[str, Sequence[CheckedQuestion]]  # the checked questions of each file, keyed by its name
 
 
@@ -96,7 +95,7 @@ def _table(files: Mapping[str, Sequence[Question]], checked: Checked, databases:
 def _figures(
     questions: Sequence[Question], checked: Sequence[CheckedQuestion], databases: DatabasePool
 ) -> tuple[dict[str, str], ...]:
-    """Return a column of the table, for one file: the figures of each section, keyed by label."""
+    """Return the column of one file: the figures of each section of the table, keyed by label."""
     forms, langs = Counter(c.form for c in checked), Counter(q.lang for q in questions)
     types = Counter(q.task_type or "(none)" for q in questions)
     quotes = sum(len(q.evidence) for q in questions)
@@ -164,7 +163,7 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
 def _suspicious(
     task: Task, settings: Settings, own: Source | None, files: Mapping[str, Sequence[Question]]
 ) -> list[str]:
-    """Return the number and an example of each kind of damaged cell, if the questions are about one database."""
+    """Count the damaged cells of each kind, and quote one, if all questions are about one database."""
     names = {question.database for each in files.values() for question in each}
     if len(names) != 1 or (own is None and settings.agent.tool == "mcp"):
         return []
@@ -177,7 +176,7 @@ def _suspicious(
 
 
 def _without_evidence(checked: Iterable[CheckedQuestion]) -> Counter[str]:
-    """Count, by task type, the questions with gold SQL and without evidence, except unanswerable questions."""
+    """Count, by task type, the answerable questions with gold SQL and without evidence."""
     facts = (c.question for c in checked if c.question.statements and c.form != "refusal")
     return Counter(question.task_type or "(none)" for question in facts if not question.evidence)
 

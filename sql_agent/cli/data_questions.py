@@ -48,7 +48,7 @@ _EXAMPLES = """\
 """
 
 _LOG_NAME = "rewritten.jsonl"
-# The splits train and val share wordings. The split test is rewritten later and reuses none of these wordings.
+# The splits train and val may share wordings. The split test is reworded after them and uses none of their wordings.
 _PASSES: Mapping[Half, tuple[str, ...]] = {"train": ("train", "val"), "test": ("test",)}
 
 
@@ -124,7 +124,7 @@ def _rewriting(
 ) -> Callable[[Made, NamesIn], Made] | None:
     """Return a function that rewords questions by the flags, or None without --writer.
 
-    The function skips questions that are logged in `folder`, and raises JudgeError if the teacher cannot be asked.
+    The function skips questions that the log in `folder` has, and raises JudgeError if the teacher cannot be asked.
     """
     if arguments.writer is None:
         for flag, value in (("--writer-share", arguments.writer_share), ("--wordings", arguments.wordings)):
@@ -152,16 +152,13 @@ def _rewriting(
 def _rewrite(
     made: Made, chosen: Made, writer: QuestionWriter, log: ProgressLog[Rewriting], *, settings: Settings, ui: Ui
 ) -> Made:
-    """Return `made` with the `chosen` questions reworded, and print a report."""
+    """Reword the `chosen` questions of `made`, and print a report."""
     groups = {half: [q for split in splits for q in chosen[split]] for half, splits in _PASSES.items()}
     half_of = {question.id: half for half, questions in groups.items() for question in questions}
     several = {question.id for question in chosen["train"]}
     for question in (question for questions in groups.values() for question in questions):
         for text in log.entries[question.id].texts if question.id in log.entries else ():
             writer.used.add(text, kept_texts(question), half_of[question.id])
-
-    def entries() -> dict[str, Rewriting]:
-        return {number: entry for number, entry in log.entries.items() if number in half_of}
 
     ask_teacher(
         "Rewriting questions",
@@ -171,23 +168,20 @@ def _rewrite(
         settings,
         ui,
         digest=lambda q: writer.digest(q, half_of[q.id]),
-        report=lambda run: _report_rewriting(list(entries().values()), run, log.path, ui),
+        report=lambda run: _report_rewriting([log.entries[n] for n in half_of if n in log.entries], run, log.path, ui),
     )
-    reworded = entries()
-    return {
-        split: [each for q in questions for each in _reworded(q, reworded.get(q.id))]
-        for split, questions in made.items()
-    }
 
+    def reworded(question: Question) -> list[Question]:
+        """Return a copy of a chosen question for each new text, and any other question as it is."""
+        entry = log.entries.get(question.id) if question.id in half_of else None
+        first, *more = (entry.texts if entry else []) or [question.question]
+        further = [
+            question.model_copy(update={"id": f"{question.id}-{number}", "question": text})
+            for number, text in enumerate(more, 2)
+        ]
+        return [question.model_copy(update={"question": first}), *further]
 
-def _reworded(question: Question, entry: Rewriting | None) -> list[Question]:
-    """Return a copy of `question` for each new text of `entry`; without a new text, `question` itself."""
-    first, *more = (entry.texts if entry else []) or [question.question]
-    further = [
-        question.model_copy(update={"id": f"{question.id}-{number}", "question": text})
-        for number, text in enumerate(more, 2)
-    ]
-    return [question.model_copy(update={"question": first}), *further]
+    return {split: [each for q in questions for each in reworded(q)] for split, questions in made.items()}
 
 
 def _report_rewriting(entries: Sequence[Rewriting], run: TeacherRun, path: Path, ui: Ui) -> None:
@@ -204,7 +198,7 @@ def _report_rewriting(entries: Sequence[Rewriting], run: TeacherRun, path: Path,
 
 
 def _chosen(questions: Sequence[Question], share: float, seed: int) -> list[Question]:
-    """Return a random `share` (0–1) of the questions. With one `seed`, a larger share contains every smaller share."""
+    """Return a random `share` (0–1) of the questions. With the same `seed`, a larger share contains a smaller one."""
     order = list(questions)
     random.Random(f"{seed} writer").shuffle(order)
     return order[: round(share * len(order))]

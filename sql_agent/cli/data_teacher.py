@@ -49,7 +49,7 @@ TEACHER_MODEL proposes facts; each must be a verbatim quote from the evidence or
 from a cell that the gold SQL returns, else the prose stays. Each question is
 written to --out at once; after an interrupt the same command continues."""
 
-_SHOWN = 5  # maximum of printed questions of each kind: dropped, failed, unchanged
+_SHOWN = 5  # maximum number of printed lines about questions of a kind: dropped, failed or unchanged
 
 
 def add_filter(commands: Commands) -> None:
@@ -58,9 +58,7 @@ def add_filter(commands: Commands) -> None:
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
     add("--out", type=Path, required=True, metavar="KEPT", help="file to write, .parquet or .jsonl")
-    add(
-        "--rubric", type=Path, metavar="FILE", help="text file with one criterion a line (default: the built-in rubric)"
-    )
+    add("--rubric", type=Path, metavar="FILE", help="text file with one criterion a line (default: a built-in rubric)")
     add_question_arguments(parser)
 
 
@@ -163,9 +161,9 @@ def ask_teacher(  # noqa: PLR0917  the questions, the log, and how to ask
 
     Finishes a group before the next. Calls `report` and prints the cost at the end, also after an error or interrupt.
     """
-    asked = [list(group) for group in groups]
-    left = [[each for each in group if log.find(each, digest(each)) is None] for group in asked]
-    total, count = sum(map(len, asked)), sum(map(len, left))
+    groups = list(groups)
+    left = [[each for each in group if log.find(each, digest(each)) is None] for group in groups]
+    total, count = sum(map(len, groups)), sum(map(len, left))
     if count < total:
         ui.say(f"{total - count} of {total} {what} are in {log.path} already")
 

@@ -34,7 +34,6 @@ from sql_agent.training.serving.tool_format import tool_format_of
 from sql_agent.training.verl.config import verl_environment
 
 _LICENCE = re.compile(r"^license:\s*(\S+)", re.MULTILINE)
-_BUNDLED = "HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0"
 
 _DESCRIPTION = """\
 Turn a checkpoint of a run into a Hugging Face folder for transformers and vLLM,
@@ -69,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def export_checkpoint(checkpoint: Path, out: Path, complete: Callable[[Path], None] = lambda _weights: None) -> None:
-    """Write the model of `checkpoint`, a checkpoint of either backend, as the new Hugging Face folder `out`.
+    """Write the model of a checkpoint of either backend as the new Hugging Face folder `out`.
 
     `complete` adds files to the unfinished folder, which is renamed to `out` at the end. Raises TrainingError if verl
     cannot merge the shards, and DataError if a file of a local checkpoint is damaged.
@@ -88,12 +87,12 @@ def export_checkpoint(checkpoint: Path, out: Path, complete: Callable[[Path], No
 def _merge_shards(shards: Path, out: Path) -> None:
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(shards), "--target_dir", str(out)]
-    # verl's environment registers our attention, which the checkpoint names. verl loads any pickle, even one that runs
-    # code: under this variable torch loads only tensors, sharded ones too.
+    # verl's environment registers our attention, which the checkpoint names. With the variable, torch loads only
+    # tensors; verl would load any pickle, even one that runs code.
     environment = os.environ | verl_environment() | {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"}
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
     if result.returncode:
-        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        last = (result.stderr.strip() or "no message").splitlines()[-1]
         raise TrainingError(
             f"verl could not merge {shards}: {last}",
             hint="install verl with `uv sync --extra gpu`; if it is installed, export another step",
@@ -152,7 +151,7 @@ def _write_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> None:
 def _base(model: str) -> tuple[str, str]:
     """Return the hub id and the licence of the base `model`; each is "" if unknown."""
     if not model:
-        return _BUNDLED
+        return "HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0"
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  slow
 
     folder = Path(model)

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: Ui) -> Description:
     """Return the description with the teacher's proposals, and print how many are used.
 
-    Requests that are logged at `log_path` are not repeated.
+    A request whose reply is in the log `log_path` is not repeated.
     """
     settings, parts = load_settings(), list(parts_of(description, rows))
     limits = settings.judge.model_copy(update={"max_tokens": max(settings.judge.max_tokens, LEAST_TOKENS)})
@@ -102,6 +102,6 @@ def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: 
 
 
 def _relative(database_path: Path, out: Path) -> str:
-    """Return `database_path` relative to the folder of `out` if the database is below that folder, else absolute."""
+    """Return the path of the database, relative to the folder of `out` if the database is in that folder."""
     folder, path = out.resolve().parent, database_path.resolve()
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)

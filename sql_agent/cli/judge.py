@@ -53,10 +53,8 @@ from sql_agent.schemas import Question
 from sql_agent.system.messages import first_of
 from sql_agent.tasks.task import Task, load_task
 
-_SHIPPED = ("labels", "heldout", "attacks")
 _QUESTIONS_ONLINE = 40  # default for a judge on a network; about 35 answers are graded for each question
-
-_SHOWN = 5  # maximum of printed answers, and of printed causes of failure
+_SHOWN = 5  # maximum number of printed answers, and of printed causes of failure
 _SETS = {
     "harmless": "right, in another form",
     "false": "false",
@@ -189,7 +187,7 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
 def _read_all(
     questions: Sequence[tuple[Question, Source]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
 ) -> list[Example]:
-    """Run the gold SQL of each question on the database that the question names, else on the paired database.
+    """Run the gold SQL of each question on the database that the question names, or else on the database beside it.
 
     With `extractive`, the evidence of a prose reference replaces the reference.
     """
@@ -207,16 +205,15 @@ def _read_all(
 
 
 def _cases(name: str) -> list[LabelledCase]:
-    return shipped(name) if name in _SHIPPED else load_labelled(Path(name))
+    return shipped(name) if name in {"labels", "heldout", "attacks"} else load_labelled(Path(name))
 
 
 def _show(found: Evaluation, gradings: Sequence[Grading], ui: Ui) -> None:
     if found.of("labels"):
         print_table(_agreement_table(found), ui.console)
         measures = [(group.kind, measure) for group in found.of("labels") for measure in group.measures.values()]
-        for line in dict.fromkeys(
-            f"– in {kind}: {measure.undefined}" for kind, measure in measures if measure.undefined
-        ):
+        lines = [f"– in {kind}: {measure.undefined}" for kind, measure in measures if measure.undefined]
+        for line in dict.fromkeys(lines):
             ui.say(line)
     if found.of("attacks", "harmless", "false", "policy"):
         print_table(_score_table(found), ui.console)
@@ -234,7 +231,7 @@ def _say_some(lines: Sequence[str], what: str, ui: Ui) -> None:
 
 
 def _agreement_table(found: Evaluation) -> TextTable:
-    """Return a table of the agreement with people, by kind of answer, then by language."""
+    """Return a table of the agreement with people, by task type, then by language."""
     kinds, langs = list[TableRow](), list[TableRow]()
     for group in found.of("labels"):
         measures = [group.measures[name] for name in _MEASURES]

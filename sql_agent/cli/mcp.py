@@ -53,7 +53,7 @@ def _serve_stdio(task: Task, settings: Settings) -> None:
     with task.open_database(settings) as database:
         try:
             asyncio.run(make_server(task, database).run_stdio_async(show_banner=False))
-        except* BrokenPipeError:  # the client has disconnected; Python would fail again when it flushes stdout
+        except* BrokenPipeError:  # the client has disconnected, and Python would fail again when it flushes stdout
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -62,7 +62,7 @@ def _serve_http(task: Task, settings: Settings, host: str, port: int) -> None:
     token = given.get_secret_value() if given else new_token()
     with bind(host, port) as sock, task.open_database(settings) as database:
         server = make_server(task, database)
-        sock.listen()  # clients that connect from now on wait in the queue until the server answers
+        sock.listen()  # clients that connect from now on wait until the server answers
         _say(f"Serving at http://{host}:{port}/mcp{'' if given else f', MCP_TOKEN={token}'}")
         # Stateless, because a query needs no session.
         asyncio.run(

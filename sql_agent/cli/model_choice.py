@@ -23,7 +23,7 @@ from sql_agent.runs.run_folder import is_run, read_config, settings_of_run
 from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import default_settings
 
-NO_BENCHMARK = {"data.natural_questions": 0}  # set by commands that ask no benchmark, whose database is slow to build
+NO_BENCHMARK = {"data.natural_questions": 0}  # for commands that need no benchmark, whose database is slow to build
 _BUNDLED = 134_515_008  # parameters of SmolLM2-135M
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_TIMEOUT_S = 5.0
@@ -57,10 +57,10 @@ def find_model(
     runs_dir = load_settings(overrides, flags=flags).runs_dir
     if run:
         read_config(run := _existing_run(run, runs_dir) or run)
-    if path and run is None and (found := _existing_run(path, runs_dir)):
-        run, path, named = found, None, None
-    if path and run is None:
-        run = next((parent for parent in path.resolve().parents if is_run(parent)), None) if path.exists() else None
+    elif path and (run := _existing_run(path, runs_dir)):
+        path = named = None
+    elif path and path.exists():
+        run = next(filter(is_run, path.resolve().parents), None)
     if run is None:
         return _untrained(named, overrides, flags)
     settings = settings_of_run(run, overrides, flags)
@@ -76,24 +76,20 @@ def find_model(
 
 
 def known_models(runs_dir: Path) -> list[str]:
-    """Return names for `find_model`: the model of OPENAI_MODEL, and the runs in `runs_dir`, newest first.
-
-    The paths of its checkpoints follow the name of a run, which means the last checkpoint.
-    """
+    """Return names for `find_model`: OPENAI_MODEL, and each run in `runs_dir`, then its checkpoints, newest first."""
     given = EndpointSettings()
     names = [given.model] if given.base_url and given.model else []
-    runs = [folder for folder in runs_dir.iterdir() if is_run(folder)] if runs_dir.is_dir() else []
+    runs = filter(is_run, runs_dir.iterdir()) if runs_dir.is_dir() else ()
     for run in sorted(runs, key=lambda folder: folder.stat().st_mtime, reverse=True):
-        checkpoints = checkpoints_by_step(run)
-        if checkpoints:
+        if checkpoints := checkpoints_by_step(run):
             names += [run.name, *(str(checkpoints[step]) for step in sorted(checkpoints, reverse=True))]
     return names
 
 
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
-    """Return the endpoint at OPENAI_API_BASE; None if the variable is not set or `named` is a folder.
+    """Return the endpoint OPENAI_API_BASE with the model `named`, else OPENAI_MODEL.
 
-    `named`, the model of the command line, takes precedence over OPENAI_MODEL.
+    None if OPENAI_API_BASE is not set or `named` is a folder.
     """
     given = EndpointSettings()
     if not given.base_url or (named and Path(named).exists()):
@@ -115,7 +111,7 @@ def describe_local(settings: Settings) -> str:
 
 @contextmanager
 def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
-    """Serve `model` inside the context, see `model_endpoint`, unless it is at an endpoint."""
+    """Serve `model` inside the context (see `model_endpoint`), unless the model is at an endpoint."""
     if model.remote:
         yield model.remote
         return
@@ -132,23 +128,19 @@ def _untrained(named: str | None, overrides: Sequence[str], flags: Mapping[str, 
     if remote := remote_endpoint(settings, settings.model or None):
         return ChosenModel(remote.model, settings, remote)
     if named and not Path(named).exists() and not is_hub_id(named):
-        raise _unknown(named, settings.runs_dir)
+        known = known_models(settings.runs_dir)
+        near = difflib.get_close_matches(named, known, n=3, cutoff=0.5) or known[:3]
+        runs = f"in {settings.runs_dir} there is {', '.join(near)}; or " if near else ""
+        raise DataError(
+            f"there is no run, checkpoint or folder called {named!r}",
+            hint=f"{runs}name a folder or OWNER/NAME of the hub, or set OPENAI_API_BASE to the model's endpoint",
+        )
     check_model(settings.model)
     return ChosenModel(settings.model or describe_local(settings), settings)
 
 
-def _unknown(named: str, runs_dir: Path) -> DataError:
-    known = known_models(runs_dir)
-    near = difflib.get_close_matches(named, known, n=3, cutoff=0.5) or known[:3]
-    runs = f"in {runs_dir} there is {', '.join(near)}; or " if near else ""
-    return DataError(
-        f"there is no run, checkpoint or folder called {named!r}",
-        hint=f"{runs}name a folder or OWNER/NAME of the hub, or set OPENAI_API_BASE to the model's endpoint",
-    )
-
-
 def _weights(path: Path | None, run: Path, ui: Ui) -> Path:
-    """Return the Hugging Face folder of the checkpoint `path` of `run`; by default, of its last checkpoint."""
+    """Return the Hugging Face folder of the checkpoint `path`; by default, of the last checkpoint of `run`."""
     if path is None and not verl_checkpoints(run):
         return last_checkpoint(run)
     step = step_of_verl(path) if path else None
@@ -170,8 +162,8 @@ def _existing_run(path: Path, runs_dir: Path) -> Path | None:
 def check_model(model: str) -> None:
     """Raise ModelError unless `model` is a Hugging Face folder, a hub id, or "" for the bundled model.
 
-    In a folder, only the safetensors files are opened. A hub id that is not in the cache is looked up once, because
-    the library that loads models retries for more than a minute when the hub cannot be reached.
+    A hub id that is not in the cache is looked up here, because the library that loads models would retry for more than
+    a minute if it could not reach the hub.
     """
     check_model_folder(model)
     if not model or Path(model).is_dir():
@@ -182,7 +174,7 @@ def check_model(model: str) -> None:
         return
     try:
         HfApi().model_info(model, timeout=_HUB_TIMEOUT_S)
-    except Exception as error:  # an error of requests, httpx or httpx2, depending on the hub client's version
+    except Exception as error:  # the hub client's version decides whether requests, httpx or httpx2 raises the error
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"there is no folder {model}, and the hub did not return a model of that name: {reason}",
@@ -191,12 +183,14 @@ def check_model(model: str) -> None:
 
 
 def check_model_folder(model: str) -> None:
-    """Raise ModelError when `model` is neither a complete Hugging Face folder nor of the form OWNER/NAME."""
+    """Raise ModelError unless `model` is "", a complete Hugging Face folder, or of the form OWNER/NAME."""
     folder = Path(model)
     if not model or folder.is_dir():
-        if model and (lacks := _missing_parts(folder)):
+        parts = {"config.json": ("config.json",), "weights": _WEIGHTS, "a tokenizer": ("tokenizer*", "vocab*")}
+        missing = [part for part, names in parts.items() if not any(any(folder.glob(name)) for name in names)]
+        if model and missing:
             raise ModelError(
-                f"{model} is not a Hugging Face model folder: {', '.join(lacks)} missing",
+                f"{model} is not a Hugging Face model folder: {', '.join(missing)} missing",
                 hint="in a checkpoint give CHECKPOINT/model; for a checkpoint of verl run `sql-agent export` first",
             )
         count_parameters(model)
@@ -207,7 +201,7 @@ def check_model_folder(model: str) -> None:
 
 
 def is_hub_id(model: str) -> bool:
-    """Return whether `model` is OWNER/NAME of the hub, and not a path in an existing folder OWNER."""
+    """Return whether `model` has the form OWNER/NAME, and is no path in an existing folder OWNER."""
     owner = model.partition("/")[0]
     return _HUB_ID.fullmatch(model) is not None and owner != "runs" and not Path(owner).exists()
 
@@ -218,11 +212,6 @@ def count_parameters(model: str) -> int | None:
         return _BUNDLED
     files = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
     return sum(map(_parameters_in, files)) if files else None
-
-
-def _missing_parts(folder: Path) -> list[str]:
-    parts = {"config.json": ("config.json",), "weights": _WEIGHTS, "a tokenizer": ("tokenizer*", "vocab*")}
-    return [part for part, names in parts.items() if not any(any(folder.glob(name)) for name in names)]
 
 
 def _parameters_in(path: Path) -> int:

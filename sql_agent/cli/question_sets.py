@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,7 +20,7 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
 
 TEMPLATE, NATURAL, REAL, TEST = "template", "natural", "real", "test"
-_ENOUGH_CELLS = 0.9  # minimum share of a benchmark's evidence that a copy of its real database must contain
+_ENOUGH_CELLS = 0.9  # minimum share of the benchmark's evidence that a copy of the benchmark's database must contain
 _READ = 20  # number of questions of the benchmark whose evidence is looked up
 Sets = dict[str, list[Question]]
 OnOverlap = Literal["refuse", "drop", "allow"]
@@ -30,8 +30,8 @@ SourceOf = Callable[[str | None], Source]  # returns the database with a given n
 def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], Sets]:
     """Return the training questions, and the validation sets by name, without empty sets.
 
-    TEMPLATE has questions of the validation file, NATURAL those of the task's benchmark, evenly spaced over its types,
-    unless `leaves_out_natural`, REAL those of the benchmark about a real database, if the run uses that database.
+    The set TEMPLATE has questions of the validation file. The set NATURAL has questions of the task's benchmark, unless
+    `leaves_out_natural`. The set REAL has questions of the benchmark about a real database, if the run uses it.
 
     Raises ConfigError if a validation question is a training question, or two validation questions have one id.
     """
@@ -60,9 +60,9 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], Se
 
 
 def leaves_out_natural(settings: Settings, task: Task) -> bool:
-    """Return whether validation leaves out the task's benchmark because the run's database is on a server.
+    """Return whether validation leaves out the task's benchmark, which is in SQLite's dialect.
 
-    The prompts and statements of the benchmark are in SQLite's dialect, those of training in the server's.
+    That is so if the run's database is on a server, because training then uses the dialect of the server.
     """
     asked = bool(settings.data.natural_questions and task.natural_questions(settings.lang))
     on_server = settings.agent.tool != "mcp" and isinstance(task.database_source(settings), ServerAddress)
@@ -70,7 +70,7 @@ def leaves_out_natural(settings: Settings, task: Task) -> bool:
 
 
 def questions_about_own_database(settings: Settings, task: Task) -> list[Question]:
-    """Return the task's benchmark about a real database, if the run's database has the cells of its evidence."""
+    """Return the task's benchmark about a real database, if the run's database has the cells of the evidence."""
     questions = list(task.real_questions(settings.lang)) if settings.data.natural_questions else []
     asked = [question for question in questions if question.evidence][:_READ]
     if not asked:
@@ -83,7 +83,7 @@ def questions_about_own_database(settings: Settings, task: Task) -> list[Questio
 def question_sets(
     files: Sequence[Path], mapping: Path | None, count: int | None, task: Task, settings: Settings
 ) -> Sets:
-    """Return the questions of `files`, else those of the test split and the benchmarks; at most `count` of each set."""
+    """Return the questions of `files`, or of the test split and the benchmarks; at most `count` of each set."""
     if files:
         columns = ColumnMapping.load(mapping) if mapping else None
         sets = {set_name(path, files): task.read_questions(path, columns) for path in files}
@@ -118,13 +118,9 @@ def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, ov
     Raises ConfigError for "refuse" if there are such questions, and for "drop" if no question is left.
     """
     train = task.questions(settings, "train")
-
-    def source_of(name: str | None) -> Source:
-        return task.source_of(settings, name)
-
     kept: Sets = {}
     for name, questions in sets.items():
-        found = find_overlap(questions, train, source_of)
+        found = find_overlap(questions, train, partial(task.source_of, settings))
         kept[name] = questions
         if not any(found):
             continue
@@ -158,7 +154,7 @@ def _describe(name: str, count: int, overlap: Overlap, run: Path) -> str:
 
 
 def evenly_spaced(questions: Sequence[Question], count: int) -> list[Question]:
-    """Return at most `count` questions, evenly spaced over the whole file, without randomness."""
+    """Return at most `count` questions, evenly spaced, without randomness."""
     step = max(1.0, len(questions) / count)
     return [questions[int(i * step)] for i in range(min(count, len(questions)))]
 
@@ -169,14 +165,14 @@ def spread_over_types(questions: Iterable[Question], count: int) -> list[Questio
 
 
 class Overlap(NamedTuple):
-    """Overlap with training: `questions` are training questions; `entities` share evidence rows with them."""
+    """Overlap with training: `questions` are training questions; `entities` are about rows of training questions."""
 
     questions: tuple[Question, ...]
     entities: tuple[Question, ...]
 
 
 def find_overlap(asked: Sequence[Question], trained: Sequence[Question], source_of: SourceOf) -> Overlap:
-    """Return the questions of `asked` whose text, or an evidence row in the same database, also occurs in `trained`."""
+    """Return the questions of `asked` that share a text, or a row of evidence in the same database, with `trained`."""
     source_of = cache(source_of)
     rows, same = _evidence_rows(trained, source_of), asked_in_both(asked, trained)
     return Overlap(same, tuple(q for q in asked if q not in same and _evidence_rows([q], source_of) & rows))

@@ -44,7 +44,7 @@ _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "
 
 @dataclass(frozen=True)
 class Entry:
-    """A setting or an environment variable. For an environment variable, `type` and `default` are ""."""
+    """A setting, or an environment variable, whose `type` and `default` are ""."""
 
     name: str
     type: str
@@ -124,7 +124,7 @@ def _summary(section: str) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Format type, choices and bounds of a setting from its JSON schema, such as `float > 0`."""
+    """Describe type, choices and bounds from the JSON schema of a setting, such as `float > 0`."""
     if "anyOf" in schema:
         return " or ".join(_type(option) for option in schema["anyOf"])
     if "enum" in schema or "const" in schema:

@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _show_trace(plan: Plan, ui: Ui) -> None:
     """Ask up to ten validation questions through runner, store and proxy, and print every rollout and span.
 
-    The model is OPENAI_MODEL at OPENAI_API_BASE, or, if that is not set, the model of the settings, served here.
+    The model is OPENAI_MODEL at OPENAI_API_BASE if that is set, else the model of the settings, served here.
     """
     settings = plan.settings
     remote = remote_endpoint(settings, settings.model or None)
@@ -120,12 +120,11 @@ def _show_trace(plan: Plan, ui: Ui) -> None:
             show_rollout(rollout.record, ui.console)
         for span in spans:
             show_span(span, ui)
-    rollouts = [rollout for rollout, _ in traced]
-    lost = [rollout.dropped for rollout in rollouts if rollout.record is None or rollout.record.dropped]
-    triplets = sum(rollout.triplets for rollout in rollouts)
-    spans_in_all = sum(len(spans) for _, spans in traced)
-    ui.say(f"{len(traced) - len(lost)} of {len(traced)} rollouts ended, {spans_in_all} spans, "
-           f"{triplets} triplets{'' if triplets else ', because this endpoint returns no token ids'}")  # fmt: skip
+    lost = [rollout.dropped for rollout, _ in traced if rollout.record is None or rollout.record.dropped]
+    triplets = sum(rollout.triplets for rollout, _ in traced)
+    ui.say(f"{len(traced) - len(lost)} of {len(traced)} rollouts ended, "
+           f"{sum(len(spans) for _, spans in traced)} spans, {triplets} triplets"
+           f"{'' if triplets else ', because this endpoint returns no token ids'}")  # fmt: skip
     ui.say(plan.task.disclaimer)
     if lost:
         raise TrainingError(
@@ -170,10 +169,10 @@ def _run(
 
 
 def _start_again(smaller: Mapping[str, object], log: RunLog, ui: Ui) -> NoReturn:
-    """Replace this process by one that goes on after the last checkpoint with the settings `smaller`.
+    """Replace this process by one that continues after the last checkpoint with the settings `smaller`.
 
-    The update is not repeated in verl's processes, because it left FSDP in the middle of a backward pass, other GPUs in
-    a collective call, and perhaps some optimizer steps done.
+    verl's processes cannot repeat the update: FSDP is in the middle of a backward pass, other GPUs are in a collective
+    call, and some optimizer steps may be done.
     """
     saved = last_saved_step(log.folder)
     added = [f"{name}={value}" for name, value in smaller.items()]
@@ -185,7 +184,7 @@ def _start_again(smaller: Mapping[str, object], log: RunLog, ui: Ui) -> NoReturn
 
 
 def _inputs(plan: Plan) -> dict[str, str]:
-    """Return digests of the inputs that must be unchanged when the run is resumed, keyed by the name of the input."""
+    """Return the digests of the inputs that must not change until the run is resumed, by the name of the input."""
     inputs = {"the training questions": question_digest(plan.train)}
     if digest := database_digest(plan.task, plan.settings):
         inputs["the database"] = digest
@@ -193,7 +192,7 @@ def _inputs(plan: Plan) -> dict[str, str]:
 
 
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
-    """Run rollouts that the algorithm in another process puts into `store`; return the exit code."""
+    """Run the rollouts that the algorithm, in another process, puts into `store`; return the exit code."""
     check_opentelemetry()
     # The algorithm sends the settings that affect rollouts; the settings loaded here are those of this host.
     own = load_settings(arguments.overrides, config_file=arguments.config, flags=arguments.flags)
@@ -252,10 +251,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def try_report(log: RunLog, ui: Ui) -> Path | None:
-    """Write the report and return its path; if that fails, print why and return None.
-
-    An error here must not hide the error that ended the run.
-    """
+    """Write the report and return its path. An error here is only printed: it must not hide the error of the run."""
     try:
         return write_report(log.folder)
     except (OSError, DataError) as error:
@@ -265,7 +261,7 @@ def try_report(log: RunLog, ui: Ui) -> Path | None:
 
 
 def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None:
-    """Print how a run ended early (`how`, such as "failed"), its last step and checkpoint, and how to continue."""
+    """Print how a run ended early (`how`, such as "failed"), its last step and checkpoint, and how to continue it."""
     saved = last_saved_step(log.folder)
     if saved is None:
         ui.say(

@@ -16,17 +16,17 @@ from sql_agent.runs.trackers import check_trackers
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
 from sql_agent.system.servers import bind
-from sql_agent.training.duration import Duration, estimate
+from sql_agent.training.duration import estimate
 from sql_agent.training.policy.model_config import Shape, config_of, context_of
 from sql_agent.training.verl import config as verl_config
 from sql_agent.training.verl.memory import GB, MemoryPlan, plan_memory, refuse
 
 _SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
-_TRAINED_BYTES = 18  # per parameter in memory: the above, the gradient, and a bf16 copy for sampling
+_TRAINED_BYTES = 18  # per parameter in memory: as in a checkpoint, the gradient, and a bf16 copy for sampling
 _WEIGHT_BYTES = 4  # per parameter, fp32
 _LORA_TRAINED_BYTES = 10  # per parameter: the fp32 weight, a bf16 copy for sampling, an fp32 copy while it is saved
 _FILES_PER_ROLLOUT = 4  # connections to the proxy, the store and the judge, and a spare one
-_FILES = 256  # number of open files of a process without rollouts
+_FILES = 256  # open files of a process without rollouts
 
 
 def check_settings(settings: Settings) -> None:
@@ -66,12 +66,11 @@ def _checkpoint_bytes(settings: Settings, parameters: int) -> int:
         initial = bool(train.kl_coef) and settings.backend != "verl"  # a reference model for the KL penalty
         return (_SAVED_BYTES * kept + _WEIGHT_BYTES * initial) * parameters
     each = _WEIGHT_BYTES // 2 if settings.backend == "verl" else _WEIGHT_BYTES  # verl keeps them in bf16
-    return each * parameters * (kept + 1)  # LoRA's frozen weights are saved once more
+    return each * parameters * (kept + 1)  # the frozen weights of LoRA are saved once more
 
 
 def verl_is_installed() -> bool:
-    """Return whether verl can be imported; this process must not load torch."""
-    return importlib.util.find_spec("verl") is not None
+    return importlib.util.find_spec("verl") is not None  # an import would load torch, which this process must not
 
 
 def _check_host(settings: Settings) -> None:
@@ -161,8 +160,16 @@ def show_forecast(settings: Settings, ui: Ui) -> None:
         verl_config.check(settings)
         plan = plan_memory(settings)
         _show_memory(plan, ui)
-    _show_disk(settings, parameters, ui)
-    _show_time(estimate(settings, parameters), ui)
+    needed, free = _checkpoint_bytes(settings, parameters), free_disk(settings.runs_dir)
+    ui.say(f"Disk: {shown_size(needed)} for checkpoints, {shown_size(free)} free at {settings.runs_dir}")
+    if settings.backend == "local" and (memory := available_memory()) is not None:
+        ui.say(f"Memory: {shown_size(memory)} available")
+    duration = estimate(settings, parameters)
+    rollout_s, update_s = duration.rollout_s, duration.update_s
+    parts = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in duration.parts.items() if seconds)
+    ui.say(f"A step: {rollout_s + update_s:.1f} s (rollouts {rollout_s:.1f}, update and the rest {update_s:.1f})")
+    ui.say(f"In all: {duration.total_s / 60:.0f} minutes ({parts})")
+    ui.say(f"The times are an estimate, scaled from {duration.source}")
     if plan is not None:
         refuse(settings, plan)
     else:
@@ -194,29 +201,10 @@ def _show_memory(plan: MemoryPlan, ui: Ui) -> None:
     table = Table("", *plan.phases, box=None, padding=(0, 1))
     names = list(dict.fromkeys(name for parts in plan.phases.values() for name in parts))
     for name in names:
-        table.add_row(name, *(_shown(parts.get(name)) for parts in plan.phases.values()))
-    table.add_row("sum", *(_shown(sum(parts.values())) for parts in plan.phases.values()))
+        sizes = [parts.get(name) for parts in plan.phases.values()]
+        table.add_row(name, *("" if size is None else f"{size / GB:.1f}" for size in sizes))
+    table.add_row("sum", *(f"{sum(parts.values()) / GB:.1f}" for parts in plan.phases.values()))
     for column in table.columns[1:]:
         column.justify = "right"
     ui.console.print(table)
     ui.say(plan.summary)
-
-
-def _shown(size: float | None) -> str:
-    return "" if size is None else f"{size / GB:.1f}"
-
-
-def _show_disk(settings: Settings, parameters: int, ui: Ui) -> None:
-    needed, free = _checkpoint_bytes(settings, parameters), free_disk(settings.runs_dir)
-    ui.say(f"Disk: {shown_size(needed)} for checkpoints, {shown_size(free)} free at {settings.runs_dir}")
-    memory = available_memory()
-    if settings.backend == "local" and memory is not None:
-        ui.say(f"Memory: {shown_size(memory)} available")
-
-
-def _show_time(duration: Duration, ui: Ui) -> None:
-    step_s = duration.rollout_s + duration.update_s
-    parts = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in duration.parts.items() if seconds)
-    ui.say(f"A step: {step_s:.1f} s (rollouts {duration.rollout_s:.1f}, update and the rest {duration.update_s:.1f})")
-    ui.say(f"In all: {duration.total_s / 60:.0f} minutes ({parts})")
-    ui.say(f"The times are an estimate, scaled from {duration.source}")

@@ -36,12 +36,12 @@ from sql_agent.training.verl.memory import plan_memory
 CI_STEPS = 20
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")
 _CHECK_S = 2.0  # time limit for the checks of all questions together
-_SAMPLE = 200  # maximum of checked questions of each split; the time limit allows no more
+_SAMPLE = 200  # maximum number of checked questions of each split; the time limit allows no more
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked run: `train` questions, `val` sets by name, and `head`: lines that describe the run to the user."""
+    """A checked run: `train` questions, `val` sets by name, and the lines `head`, which describe the run."""
 
     settings: Settings
     task: Task
@@ -76,7 +76,11 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
     if settings.backend == "verl":
         head.append(plan_memory(settings).summary)
     if not arguments.dev:
-        _check_demonstrations(plan)
+        if settings.sft.steps and not any(question.statements for question in train):
+            raise ConfigError(
+                "no training question has gold SQL, so there is nothing to fine-tune on before GRPO",
+                hint="add a column `sql`, or set sft.steps=0 if the model queries without fine-tuning",
+            )
         if of_settings:
             head.append(last_evaluation(judge, settings.runs_dir))
     return replace(plan, train=train, val=val, head=head)
@@ -86,7 +90,7 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
     """Return the settings of the run, and the sources of settings that the user gave.
 
     These sources take precedence over the recipe of --ci and the defaults of the backend. With --resume, the settings
-    are those of the run's folder; the sources may change only settings that do not change the run's result.
+    come from the run's folder, and the sources may change only settings that do not affect the result.
     """
     sources = read_sources(arguments.overrides, config_file=arguments.config, flags=arguments.flags)
     if arguments.resume:
@@ -121,7 +125,7 @@ def _short_run(arguments: argparse.Namespace, given: Settings, backend: str) -> 
 def with_judge(settings: Settings) -> tuple[Settings, str]:
     """Return `settings` with the name of a judge in place of "auto", and a phrase that says which judge and why.
 
-    The name is saved in config.json, so that a resumed run keeps its judge even if TEACHER_MODEL has changed.
+    config.json keeps the name, so that a resumed run has the same judge even if TEACHER_MODEL has changed.
     """
     name = judge_name(settings.judge, TeacherSettings())
     why = "" if settings.judge.name == name else f" (TEACHER_MODEL is {'set' if name == 'llm' else 'not set'})"
@@ -130,12 +134,11 @@ def with_judge(settings: Settings) -> tuple[Settings, str]:
 
 
 def chosen_backend(settings: Settings) -> str:
-    """Return the backend of `settings`. "auto" is verl on an NPU, or with a GPU if verl is installed; else local."""
+    """Return the backend of `settings`. "auto" is verl on an NPU, or if verl and a GPU are installed; else local."""
     if settings.backend != "auto":
         return settings.backend
-    if trains_on_npu(settings):
-        return "verl"
-    return "verl" if verl_is_installed() and shutil.which("nvidia-smi") else "local"
+    has_gpu = verl_is_installed() and shutil.which("nvidia-smi")
+    return "verl" if trains_on_npu(settings) or has_gpu else "local"
 
 
 def _is_recipe_run(settings: Settings) -> bool:
@@ -163,7 +166,7 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
 
     Checks an evenly spaced sample within about two seconds: training and template questions together, every other set
     alone, so that a large benchmark does not hide a fault. With the judge `facts`, a prose reference without evidence
-    gets evidence: the cells in the result of its gold SQL that the reference quotes.
+    gets as evidence the cells in the result of its gold SQL that it quotes.
     """
     settings, task, train, sets = plan.settings, plan.task, plan.train, dict(plan.val)
     task.check_databases(settings, (q.database for questions in (train, *sets.values()) for q in questions))
@@ -184,26 +187,14 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
                 train = with_derived_evidence(train, databases)
                 sets = {name: with_derived_evidence(questions, databases) for name, questions in sets.items()}
     ui.say(_summary(everything, len(train) + sum(map(len, sets.values())), settings.judge.name))
-    _check_full_step(len(train), settings)
-    return train, sets
-
-
-def _check_demonstrations(plan: Plan) -> None:
-    if plan.settings.sft.steps and not any(question.statements for question in plan.train):
-        raise ConfigError(
-            "no training question has gold SQL, so there is nothing to fine-tune on before GRPO",
-            hint="add a column `sql`, or set sft.steps=0 if the model queries without fine-tuning",
-        )
-
-
-def _check_full_step(questions: int, settings: Settings) -> None:
     size = settings.train.questions_per_step
-    if settings.backend == "verl" and questions < size:
+    if settings.backend == "verl" and len(train) < size:
         raise ConfigError(
-            f"{questions} training questions do not fill a step of train.questions_per_step={size}, and verl trains "
+            f"{len(train)} training questions do not fill a step of train.questions_per_step={size}, and verl trains "
             "on full steps only",
-            hint=f"add training questions, or set train.questions_per_step to at most {questions}",
+            hint=f"add training questions, or set train.questions_per_step to at most {len(train)}",
         )
+    return train, sets
 
 
 def _sample(*splits: Sequence[Question]) -> list[Question]:
