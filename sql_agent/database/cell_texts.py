@@ -1,10 +1,11 @@
-"""Keep the texts of a database's columns in memory, to find the columns that contain a text.
+"""Keep the texts of a database's columns in memory, to find the columns that contain a text or parts of a text.
 
 A search in memory takes a few milliseconds. The engine would read the whole database, in a tenth of a second.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sql_agent.database.schema import Schema, quoted
@@ -13,6 +14,12 @@ MAX_ROWS = 20_000  # maximum for one table
 MAX_CHARS = 20_000_000  # maximum for all tables, in equal shares; a table may exceed its share by one page
 _PAGE = 1_000  # rows that are read at once
 _MOST_FOUND = 1_000  # maximum number of inspected occurrences of a text in a column
+_MAX_SEARCHED = 30  # only this many characters of a text are searched for parts; a longer text is a sentence
+_MOST_COUNTED = 4  # maximum number of parts whose frequency in cells is counted
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
+_CHARACTER, _WORD = re.compile(r"\w"), re.compile(r"\w+")
+# What a part must contain: two Chinese characters, or a word of four letters.
+_TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character
 
 _Column = tuple[str, str]  # a table and its column
@@ -62,3 +69,32 @@ def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]
                 break
         found |= {(table, column): BETWEEN.join(texts) for column, texts in cells.items() if texts}
     return CellTexts(found)
+
+
+def longest_parts(text: str, cells: str) -> list[str]:
+    """Return the longest parts of `text` that occur in a column's cells, such as "tablets" of "tablets form".
+
+    `cells` are in lower case and joined by `BETWEEN`. A part of a Chinese text has at least two Chinese characters or
+    four letters, such as 糖浆 of 糖浆剂型. A part of any other text consists of whole words, one of them with at least
+    four letters. Parts that occur in more than half of the cells are ignored, because they distinguish nothing. Among
+    equally long parts, the most frequent one comes first: a rare one, such as 不要, may be a coincidence.
+    """
+    key = text.lower() if len(text.lower()) == len(text) else text
+    longest = sorted(_parts_in_cells(key, cells), key=lambda part: part[0] - part[1])[:_MOST_COUNTED]
+    split = cells.split(BETWEEN)
+    counts = {part: sum(key[slice(*part)] in cell for cell in split) for part in longest}
+    rare = (part for part, count in counts.items() if 2 * count <= len(split))
+    return [text[slice(*part)] for part in sorted(rare, key=lambda part: (part[0] - part[1], -counts[part]))]
+
+
+def _parts_in_cells(key: str, cells: str) -> Iterator[tuple[int, int]]:
+    """Yield the positions (start, end) in `key` of the longest parts that occur in the joined text `cells`."""
+    unit = _CHARACTER if _CHINESE.search(key) else _WORD
+    units = [match.span() for match in unit.finditer(key[:_MAX_SEARCHED])]
+    end = 0
+    for first, (start, _) in enumerate(units):
+        before, end = end, max(end, first)
+        while end < len(units) and key[start : units[end][1]] in cells:
+            end += 1
+        if end > max(before, first) and _TELLING.search(key[start : units[end - 1][1]]):
+            yield start, units[end - 1][1]

@@ -1,4 +1,4 @@
-"""Find the conditions of a statement's WHERE clauses, the texts that they search for, and parts of the texts."""
+"""Find the conditions of a statement's WHERE clauses, and the texts for which the conditions search."""
 
 from __future__ import annotations
 
@@ -8,18 +8,11 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from sql_agent.database.cell_texts import BETWEEN
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.schema import Schema, fold
 
 _SEARCHES = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
 _WILDCARDS = re.compile(r"[%_*?]+")
-_MAX_CHARS = 30  # only this many characters of a text are searched for parts; a longer text is a sentence
-_MOST_COUNTED = 4  # maximum number of parts whose frequency in cells is counted
-_CHINESE = re.compile(r"[\u3400-\u9fff]")
-_CHARACTER, _WORD = re.compile(r"\w"), re.compile(r"\w+")
-# What a part must contain: two Chinese characters, or a word of four letters.
-_TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
 
 
 @dataclass(frozen=True)
@@ -174,32 +167,3 @@ def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> 
 
 def _is_negated(comparison: exp.Expr) -> bool:
     return isinstance(comparison.parent, exp.Not) or bool(comparison.args.get("negate"))
-
-
-def longest_parts(text: str, cells: str) -> list[str]:
-    """Return the longest parts of `text` that occur in a column's cells, such as "tablets" of "tablets form".
-
-    `cells` are in lower case and joined by `BETWEEN`. A part of a Chinese text has at least two Chinese characters or
-    four letters, such as 糖浆 of 糖浆剂型. A part of any other text consists of whole words, one of them with at least
-    four letters. Parts that occur in more than half of the cells are ignored, because they distinguish nothing. Among
-    equally long parts, the most frequent one comes first: a rare one, such as 不要, may be a coincidence.
-    """
-    key = text.lower() if len(text.lower()) == len(text) else text
-    longest = sorted(_parts_in_cells(key, cells), key=lambda part: part[0] - part[1])[:_MOST_COUNTED]
-    split = cells.split(BETWEEN)
-    counts = {part: sum(key[slice(*part)] in cell for cell in split) for part in longest}
-    rare = (part for part, count in counts.items() if 2 * count <= len(split))
-    return [text[slice(*part)] for part in sorted(rare, key=lambda part: (part[0] - part[1], -counts[part]))]
-
-
-def _parts_in_cells(key: str, cells: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions (start, end) in `key` of the longest parts that occur in the joined text `cells`."""
-    unit = _CHARACTER if _CHINESE.search(key) else _WORD
-    units = [match.span() for match in unit.finditer(key[:_MAX_CHARS])]
-    end = 0
-    for first, (start, _) in enumerate(units):
-        before, end = end, max(end, first)
-        while end < len(units) and key[start : units[end][1]] in cells:
-            end += 1
-        if end > max(before, first) and _TELLING.search(key[start : units[end - 1][1]]):
-            yield start, units[end - 1][1]

@@ -1,8 +1,9 @@
 """Write a hint for an empty or incomplete query result: up to two statements to run instead, which find rows.
 
-The statements are variants of the model's own: a name as the database spells it, another column or table that has the
-text, fewer conditions, a filled column, the row of an alias. After a cut result the hint says how many rows there are.
-A hint shows names of rows, tables and columns, and parts of the statement, but never the content of another cell.
+The statements are variants of the model's own statement: with a name as the database spells it, with another column or
+table that contains the text, with fewer conditions, with a filled column, or with the row of an alias. If a result was
+cut off, the hint says how many rows there are. A hint shows the names of rows, tables and columns, and parts of the
+statement, but never the content of another cell.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from itertools import chain
 
 from sqlglot import exp
 
-from sql_agent.database.cell_texts import CellTexts
+from sql_agent.database.cell_texts import CellTexts, longest_parts
 from sql_agent.database.conditions import (
     Condition,
     SearchedText,
     conditions,
     edited,
-    longest_parts,
     only_table,
     where_of,
 )
@@ -33,11 +33,11 @@ from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quot
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 
-# Counts and not time limit the work, so that a statement gets the same hint on a busy machine.
+# The work is limited by counts, not by time, so that a statement gets the same hint on a busy machine.
 MAX_CONDITIONS = 4
 MAX_TEXTS = 2
 MAX_LINES = 2
-MAX_PLACES = 3  # maximum of places at which one text of several conditions is searched
+_MAX_PLACES = 3  # maximum number of columns in which each text of several conditions is searched
 MAX_TRIED = 8  # maximum number of statements that are run for a hint
 MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell contains
 FEW_ROWS = 3  # a result with more rows gets no hint about empty columns
@@ -48,7 +48,7 @@ _LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
 
 
 def is_wanted(sql: str, answer: QueryAnswer) -> bool:
-    """Return whether a result needs a hint: no rows, up to 3 with an empty column, cut rows, or texts in IN."""
+    """Return whether a query needs a hint: no rows, up to 3 rows with an empty column, a cut result, or texts in IN."""
     lacks = not answer.records or answer.truncated or _may_count_nothing(answer) or _has_empty_columns(answer)
     return lacks or _LIST_OF_TEXTS.search(sql) is not None
 
@@ -74,24 +74,12 @@ class Hints:
     ) -> None:
         self._schema = schema
         self._dialect = dialect
-        name_columns = {schema.spelled(table): fold(naming.column) for table, naming in namings.items()}
+        self._namings = {schema.spelled(table): naming for table, naming in namings.items()}
+        name_columns = {table: fold(naming.column) for table, naming in self._namings.items()}
         self._name_columns = {
             table: next((column for column in columns if fold(column) == name_columns.get(table)), None)
             for table, columns in schema.tables
         }
-        self._near = {
-            (schema.spelled(table), fold(column)): set(map(fold, near))
-            for table, naming in namings.items()
-            for column, near in naming.near.items()
-        }
-        self._said = {
-            (schema.spelled(table), _plain(words)): column
-            for table, naming in namings.items()
-            for column, called in naming.said.items()
-            for words in called
-            if words
-        }
-        self._rest = {schema.spelled(table): rest_pattern(naming.beside) for table, naming in namings.items()}
         self._variants = Variants(schema, dialect, self._name_columns)
         self._names = names
         self._texts = texts
@@ -111,18 +99,17 @@ class Hints:
         return self._after_cut(tree, answer) if answer.truncated else None
 
     def _after_cut(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
-        """Return how many rows there are in all, where this is more than were returned and quickly counted."""
+        """Return how many rows there are in all; None if these are no more than in `answer` or take long to count."""
         ((total,),) = self._try(f"SELECT COUNT(*) FROM ({tree.sql(self._dialect.grammar)}) AS rows_in_all") or ((0,),)
         if not isinstance(total, int) or total <= answer.count:
             return None
         return f"{total} rows in all" + ("; select fewer columns to see more" if len(answer.columns) > 1 else "")
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
-        """Return statements to try, and `remark`, one a line.
+        """Return up to two lines: statements to try in place of `tree`, which reads an unknown column, and `remark`.
 
-        A statement has the table's column in place of what people call the column, such as `symptoms`, joins the table
-        that has the column, or searches in the table the text of a condition on another table's column, such as
-        `cause LIKE '%fever%'`.
+        A statement joins the table that has the column; has the column's name in place of a word that people use for
+        the column, such as `symptoms`; or searches in `tree`'s table for the text of a condition on the unknown column.
         """
         table = only_table(tree, self._schema) or ""
         known = set(map(fold, self._schema.columns.get(table, ())))
@@ -137,16 +124,18 @@ class Hints:
         places += [(text, place) for text in texts for place in self._places(text, tree)]
         variants = [self._variants.searched_at(tree, text, at) for text, at in places if at.table == table]
         unknown = [column for column in tree.find_all(exp.Column) if fold(column.name) not in known]
-        meant = [(column, self._said.get((table, _plain(column.name)), "")) for column in unknown]
+        said = self._namings[table].said if table in self._namings else {}
+        known_as = {_plain(words): column for column, called in said.items() for words in called if words}
+        meant = [(column, known_as.get(_plain(column.name), "")) for column in unknown]
         renamed = [self._variants.renamed(tree, meant)] if meant and all(name for _, name in meant) else []
-        joined = (
-            list(with_missing_joins(tree, self._schema, self._variants.identifier)) if self._schema.foreign_keys else []
-        )
+        joined = []
+        if self._schema.foreign_keys:
+            joined = list(with_missing_joins(tree, self._schema, self._variants.identifier))
         room = MAX_HINT_CHARS + (len(self._line(tree)) if joined else 0)
         return self._fitted(tree, [*joined, *renamed, *filter(None, [remark]), *variants], room)
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str], room: int = MAX_HINT_CHARS) -> str | None:
-        """Return the remarks, and the statements that find rows, one a line; None without a line."""
+        """Return up to two lines of `found`: remarks, and statements that find rows; None if there are none."""
         lines: list[str] = []
         tried = [self._line(tree)]
         for each in found:
@@ -168,7 +157,6 @@ class Hints:
         return found if isinstance(found, str) else f"{_TRY}{found.sql(self._dialect.grammar)}"
 
     def _finds_rows(self, tree: exp.Query) -> bool:
-        """Return whether a statement passes the guard and finds rows."""
         sql = tree.limit(1).sql(self._dialect.grammar)
         try:
             check(sql, self._schema, self._dialect)
@@ -181,7 +169,7 @@ class Hints:
         return bool(self._try(f"SELECT 1 FROM {quoted(table)} WHERE {condition} LIMIT 1"))
 
     def _try(self, sql: str) -> Sequence[tuple[object, ...]]:
-        """Return the rows of a statement; () if the statement is too slow or the engine refuses it."""
+        """Return the rows of a statement; () if the engine refuses the statement or is too slow."""
         try:
             return self._read(sql)
         except QueryError:
@@ -193,7 +181,7 @@ class Hints:
         is_alone = len(parts) == 1 and only_table(tree, self._schema) is not None
         failing = [part for part in parts if is_alone or part.table is None or not self._has_row(part.table, part.sql)]
         texts = list(dict.fromkeys(text for part in failing for text in part.texts))[:MAX_TEXTS]
-        most = None if is_alone else MAX_PLACES
+        most = None if is_alone else _MAX_PLACES
         places = [(text, place) for text in texts for place in self._places(text, tree)[:most]]
         is_name_lost = any(self._is_name(text) for text in texts)
         yield from self._with_right_names(tree)
@@ -216,16 +204,19 @@ class Hints:
         yield from (self._variants.searched_at(tree, text, place, parts) for text, place in places)
         yield from self._variants.without(tree, failing) if failing else self._fewer(tree, parts)
         found = {text for text, _ in places}
-        lost = [text for text in texts if text not in found and self._is_searchable(text)]
+        # Cells are not searched for a single letter, but names are.
+        lost = [
+            text
+            for text in texts
+            if text not in found
+            and len(text.text) <= MAX_CHARS_SEARCHED
+            and (len(text.text) > 1 or self._is_name(text))
+        ]
         for text in lost:
             for place in self._longest_parts(text):
                 yield self._variants.searched_at(tree, text, place, parts)
                 yield self._variants.of_one_table(tree, place)
         yield from dict.fromkeys(map(_nowhere, lost))
-
-    def _is_searchable(self, text: SearchedText) -> bool:
-        """Return whether cells are searched for the text; a single letter is searched only in names."""
-        return len(text.text) <= MAX_CHARS_SEARCHED and (len(text.text) > 1 or self._is_name(text))
 
     def _fewer(self, tree: exp.Query, parts: Sequence[Condition]) -> Iterator[exp.Query]:
         """Yield statements without one of the conditions `parts`; conditions on names are removed last."""
@@ -235,11 +226,11 @@ class Hints:
         yield from (self._variants.of_one_table(tree, part) for part in reversed(names_last))
 
     def _is_name(self, text: SearchedText) -> bool:
-        """Return whether the text is searched in a column that names rows."""
+        """Return whether the text is searched in a column with the names of rows."""
         return text.column is not None and text.column == fold(self._name_columns.get(text.table or "") or "")
 
     def _places(self, text: SearchedText, tree: exp.Query) -> list[Place]:
-        """Return the places of a text that is not in the searched column, the most probable first."""
+        """Return the places of a text that the searched column does not have, the most probable place first."""
         found = self._names.find(text.text)
         meant = [name for name in (*found.exact, *found.aliases) if not _is_at(name, text) or name.text != text.text]
         selected = {fold(output.unalias().name) for output in tree.selects}
@@ -261,13 +252,13 @@ class Hints:
         return list(dict.fromkeys([*asked, *_whole(meant, text), *others, *_whole(similar, text)]))
 
     def _cells_with(self, text: str) -> list[Place]:
-        """Return the columns with `text` in their cells, that with most cells first, without the columns of names."""
+        """Return the columns, except those of names, with `text` in cells, the one with most occurrences first."""
         columns = self._texts.columns_with(text) if 1 < len(text) <= MAX_CHARS_SEARCHED else []
         others = ((table, column) for table, column in columns if column != self._name_columns[table])
         return [Place(table, column, text, is_part=True) for table, column in others]
 
     def _parts(self, text: SearchedText, meant: Sequence[Name], similar: Sequence[Name]) -> Iterator[Place]:
-        """Yield `meant`, else the longest parts of the text, as parts of cells of the searched column."""
+        """Yield the names `meant`, else the longest parts of the text, as parts of cells of the searched column."""
         for (table, column), cells in self._texts.columns.items():
             if table != text.table or fold(column) != text.column:
                 continue
@@ -279,7 +270,7 @@ class Hints:
                     yield Place(table, column, part, is_part=True)
 
     def _longest_parts(self, text: SearchedText) -> list[Place]:
-        """Return the longest parts of a text that no cell has: in the text's column, then in others; [] for a name."""
+        """Return the longest parts of a text that is in no cell, first those in the text's column; [] for a name."""
         if self._is_name(text):
             return []
         found = [
@@ -292,7 +283,7 @@ class Hints:
         return [place for rank, place in sorted(found, reverse=True) if rank[0] == longest]
 
     def _after_missing_names(self, tree: exp.Query) -> Iterator[exp.Query | str]:
-        """Yield statements for texts of a list such as `name IN ('a', 'b')` that are no row's name."""
+        """Yield statements to run instead if a list such as `name IN ('a', 'b')` has texts that are no row's name."""
         yield from self._with_right_names(tree)
         for text in self._missing_names(tree)[:MAX_TEXTS]:
             places = self._places(text, tree)
@@ -301,7 +292,7 @@ class Hints:
                 yield _nowhere(text)
 
     def _with_right_names(self, tree: exp.Query) -> Iterator[exp.Query]:
-        """Yield the statement with the nearest row name in place of each text of a list that is no row's name."""
+        """Yield the statement with each text of a list that is no row's name replaced by the most similar name."""
         changes: list[tuple[exp.Expr, exp.Expr | None]] = []
         for text in self._missing_names(tree):
             names = chain.from_iterable(self._names.find(text.text))
@@ -310,7 +301,7 @@ class Hints:
             yield edited(tree, changes)
 
     def _missing_names(self, tree: exp.Query) -> list[SearchedText]:
-        """Return the texts of lists, searched in a column that names rows, that are no row's name."""
+        """Return the texts in lists such as `name IN ('a', 'b')` that are no row's name."""
         parts = conditions(tree, self._schema, self._dialect)
         texts = [text for part in parts for text in part.texts if isinstance(text.node, exp.Literal)]
         return [text for text in texts if self._is_name(text) and not self._is_listed(text)][:MAX_CONDITIONS]
@@ -323,7 +314,7 @@ class Hints:
         return self._has_row(text.table or "", equal)
 
     def _after_empty_columns(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[exp.Query | str]:
-        """Yield a remark about the empty columns of the result, and a statement that reads filled columns."""
+        """Yield a remark about the empty columns of the result, and statements that read filled columns."""
         table = only_table(tree, self._schema)
         if table is None or any(output.is_star for output in tree.selects):
             return
@@ -338,37 +329,37 @@ class Hints:
         names = ", ".join(output.unalias().name for output in empty.values())
         yield f"empty here: {names}; so are the other columns" if filled == [] else f"empty here: {names}"
 
+        mistaken = self._namings[table].near if table in self._namings else {}
+        near = {fold(column): set(map(fold, others)) for column, others in mistaken.items()}
+
         def distance(column: str) -> tuple[int, int]:
-            """Return first whether the empty column is taken for this one, else this one for the empty column."""
             asked, other = order[first], fold(column)
-            near = asked in self._near.get((table, other), ()), other in self._near.get((table, asked), ())
-            return (0 if near[0] else 1 if near[1] else 2), abs(order.index(other) - first)
+            rank = 0 if asked in near.get(other, ()) else 1 if other in near.get(asked, ()) else 2
+            return rank, abs(order.index(other) - first)
 
         yield from self._in_other_rows(tree, [tree.selects.index(output) for output in empty.values()])
         if nearest := sorted(filled or (), key=distance)[:_READ_INSTEAD]:
             yield self._variants.reading(tree, nearest, instead_of=list(empty.values()))
 
     def _in_other_rows(self, tree: exp.Query, places: Sequence[int]) -> Iterator[exp.Query]:
-        """Yield the statement for other rows of the alias, then for longer names, if a cell at `places` is filled.
+        """Yield the statement for the rows with the searched name as alias, then for those with longer names.
 
-        A longer name has only words of `Naming.beside` more.
+        A longer name adds only words of `Naming.beside`. Statements that find no content in the output columns at
+        `places` are left out.
         """
         texts = [text for part in conditions(tree, self._schema, self._dialect) for text in part.texts]
         for text in texts if len(texts) == 1 and self._is_name(texts[0]) else ():
             found, part = self._names.find(text.text), comparable(text.text)
-            more = [
-                name
-                for name in found.longer
-                if self._rest[text.table].fullmatch(comparable(name.text).replace(part, "", 1))
-            ]
-            for name in (*found.aliases, *more)[:MAX_TRIED]:
+            rest = rest_pattern(self._namings[text.table].beside)
+            longer = [name for name in found.longer if rest.fullmatch(comparable(name.text).replace(part, "", 1))]
+            for name in (*found.aliases, *longer)[:MAX_TRIED]:
                 other = self._variants.searched_at(tree, text, Place(name.table, name.column, name.text))
                 rows = self._try(other.sql(self._dialect.grammar)) if _is_at(name, text) else ()
                 if not all(_is_empty(row[place]) for row in rows for place in places):
                     yield other
 
     def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:
-        """Return the columns, except `known`, that are filled in one of the first rows; None if none was read."""
+        """Return the columns, except `known`, that are filled in one of the first rows; None if nothing was read."""
         known = {*known, "id", fold(self._name_columns[table] or "")}
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
         rows = self._try(f"SELECT {', '.join(map(quoted, others))} FROM {quoted(table)} {where} LIMIT {FEW_ROWS}")
@@ -379,7 +370,7 @@ class Hints:
 
 
 def _plain(words: str) -> str:
-    """Return a column's name or label in lower case without underscores, blanks and a final s, for comparison."""
+    """Return `words` without underscores, blanks and a final s, and in lower case, for comparison."""
     return fold(words).replace("_", "").replace(" ", "").removesuffix("s")
 
 
@@ -388,10 +379,8 @@ def _nowhere(text: SearchedText) -> str:
 
 
 def _whole(names: Iterable[Name], text: SearchedText) -> list[Place]:
-    """Return the places of names, those in the searched column first."""
-    return [
-        Place(name.table, name.column, name.text) for name in sorted(names, key=lambda name: not _is_at(name, text))
-    ]
+    """Return the places of `names`, those in the searched column first."""
+    return [Place(n.table, n.column, n.text) for n in sorted(names, key=lambda name: not _is_at(name, text))]
 
 
 def _is_at(place: Name | Place, text: SearchedText) -> bool:
@@ -399,12 +388,12 @@ def _is_at(place: Name | Place, text: SearchedText) -> bool:
 
 
 def _selects_a_column(tree: exp.Query) -> bool:
-    """Return whether a SELECT outputs a plain column or `*`: then a single record is a table row, not an aggregate."""
+    """Return whether a SELECT outputs a plain column or `*`, so that a single record is no aggregate."""
     return any(output.is_star or isinstance(output.unalias(), exp.Column) for output in tree.selects)
 
 
 def _may_count_nothing(answer: QueryAnswer) -> bool:
-    """Return whether an answer looks like an aggregate over no rows: a single row of NULLs and zeros."""
+    """Return whether the answer is a single row of NULLs and zeros, like an aggregate over no rows."""
     return len(answer.records) == 1 and all(cell in {None, 0} for cell in answer.records[0])
 
 

@@ -1,4 +1,4 @@
-"""Query a database in the worker processes of `worker.py`: start, reuse and kill them, and retry during an outage."""
+"""Query a database in the worker processes of `worker.py`: start, reuse and kill workers, and retry in an outage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _START_S = 60.0  # time limit for the start of a worker, including the import of
 _SERVER = "import sys; sys.path[:] = {path!r}; from sql_agent.database.worker import serve; serve()"
 _GRACE_S = 0.2  # a worker that has not answered this long after the deadline is killed
 _LOOK_UP_S = 30.0  # time limit of a look-up in memory, which takes milliseconds on a machine with a free core
-_KEPT_IDLE_S = 10.0  # an idle worker is stopped after this time; starting one takes about 10 ms of CPU time
+_KEPT_IDLE_S = 10.0  # an idle worker is stopped after this time; starting a worker takes about 10 ms of CPU time
 _PAUSE_S = 1.0  # pause between two attempts while the database does not answer
 _SEE_TRACEBACK = "read the worker process's traceback in the terminal"
 
@@ -61,14 +61,15 @@ class LocalDatabase(Database):
 
     The deadline of a statement starts when a worker receives the statement. Once a SQLite file has changed, every
     statement is refused with the kind "database_changed". While the database does not answer, a statement is retried
-    for OUTAGE_S seconds, and the outage is logged. Raises DatabaseFileError if no worker can be started; starting the
-    first one takes about half a second.
+    for OUTAGE_S seconds, and the outage is logged. Raises DatabaseFileError if no worker can be started; the start of
+    the first worker takes about half a second.
     """
 
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened.engine.source, opened.schema, opened.engine.dialect, opened.limits)
         self._engine = opened.engine
-        # The server caches indexes by these bytes, which tell if a file has changed, not if a server has.
+        # The server caches indexes by these bytes. They differ if a file has changed; for a database server, which may
+        # have changed, a time makes them differ.
         self._opened = pickle.dumps((0 if isinstance(self.source, Path) else time.monotonic_ns(), opened))
         self._outage = Outage(f"The database {self.source}", logger.warning)
         self._pid = os.getpid()
@@ -79,7 +80,7 @@ class LocalDatabase(Database):
         # The first worker is started now, because importing sqlglot can take longer than the deadline of a query.
         self._idle = [Worker(self._opened)]
         if trouble := self._idle[0].trouble:
-            logger.warning("hints will name no rows, because the names could not be read: %s", trouble)
+            logger.warning("hints will suggest no names of rows, because these could not be read: %s", trouble)
 
     def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
         request = {"sql": sql, "changes": [change.model_dump() for change in changes]}
@@ -116,7 +117,7 @@ class LocalDatabase(Database):
             if error is None or error.kind != UNAVAILABLE:
                 self._outage.end()
                 return answer
-            self._outage.begin(f"does not answer; it is asked for {OUTAGE_S:.0f} s: {error.message}")
+            self._outage.begin(f"does not answer; queries are retried for {OUTAGE_S:.0f} s: {error.message}")
             if time.monotonic() >= give_up_at or self._closed.wait(_PAUSE_S):
                 raise DatabaseFileError(f"{self.source} does not answer: {error.message}", hint=error.hint)
 
@@ -125,7 +126,11 @@ class LocalDatabase(Database):
         try:
             reply = self._reply(request, self.limits.deadline_s + _GRACE_S)
         except TimeoutError:
-            return self._too_slow()
+            # A healthy server ends a statement before the deadline, so this server may be down.
+            if why := self._engine.silence():
+                return refusal(UNAVAILABLE, why, "check that the database server runs")
+            message = f"interrupted after {self.limits.deadline_s:g} seconds"
+            return refusal("timeout", message, "read fewer rows: add WHERE and LIMIT, join fewer tables")
         except EOFError:
             self._check_open()
             message = "the statement needed more memory or time than a query may have"
@@ -165,7 +170,7 @@ class LocalDatabase(Database):
                 return worker
 
     def _take_back(self, worker: Worker, *, is_fit: bool) -> None:
-        """Keep the worker if `is_fit`, else close the worker. Also close workers that were idle for over 10 s."""
+        """Keep the worker if `is_fit`, else close it. Also close the workers that have been idle for over 10 s."""
         worker.idle_since = time.monotonic()
         with self._lock:
             self._busy.discard(worker)
@@ -179,13 +184,6 @@ class LocalDatabase(Database):
     def _check_open(self) -> None:
         if self._closed.is_set() or os.getpid() != self._pid:  # a forked child must not use its parent's workers
             raise QueryError(DATABASE_CHANGED, f"the database {self.source} is closed", hint="open it again")
-
-    def _too_slow(self) -> QueryAnswer:
-        # A healthy server ends a statement before the deadline, so this server may be down.
-        if why := self._engine.silence():
-            return refusal(UNAVAILABLE, why, "check that the database server runs")
-        message = f"interrupted after {self.limits.deadline_s:g} seconds"
-        return refusal("timeout", message, "read fewer rows: add WHERE and LIMIT, join fewer tables")
 
 
 class Worker:
@@ -210,7 +208,7 @@ class Worker:
         self.idle_since = 0.0
 
     def send(self, request: object) -> None:
-        """Send a request, any object that JSON can express. Raises OSError if the process has ended."""
+        """Send a request, which JSON can express. Raises OSError if the process has ended."""
         self._pipe.send_bytes(json.dumps(request).encode("ascii"))
 
     def receive(self, seconds: float) -> Any:
@@ -236,7 +234,7 @@ class Worker:
 
 
 class _Server:
-    """The server process that forks workers; started on first use, and again if it was killed."""
+    """The server process that forks workers; it is started on first use, and again if it was killed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -244,7 +242,7 @@ class _Server:
         self._orders: Pipe | None = None
 
     def fork(self, opened: bytes, pipe: Pipe) -> None:
-        """Request a worker for the pickled database `opened`, at the other end of `pipe`. Raises OSError."""
+        """Start a worker for the pickled database `opened`, which talks through `pipe`. Raises OSError."""
         with self._lock:
             if self._process is None or self._orders is None or self._process.poll() is not None:
                 self._orders, theirs = multiprocessing.Pipe()

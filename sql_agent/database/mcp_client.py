@@ -1,6 +1,6 @@
 """Query a database through an MCP server (`sql-agent mcp`), with the same answers as from a local database.
 
-The field `_meta` of MCP messages, which clients do not show to a model, carries data for programs: the full answer, the
+The field `_meta` of MCP messages, which clients do not show to a model, has the data for programs: the full answer, the
 changes of tables for a query, and the schema of the database.
 """
 
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ToolServer:
-    """The address of an MCP server, or the command that starts one; `token` is the bearer token."""
+    """The URL of an MCP server, or the command that starts one; `token` is the bearer token."""
 
     url: str | None = None
     command: str | None = None
@@ -105,16 +105,19 @@ class McpDatabase(Database):
             raise self._unusable(f"the server is a sql-agent of another version: {error!r}") from error
 
     async def _call(self, sql: str, changes: Sequence[Change]) -> Any:
-        meta = {META: {"changes": [change.model_dump() for change in changes]}}
-        for is_last in (False, True):
-            client = await self._connected()
-            try:
-                return await client.call_tool(TOOL_NAME, {"sql": sql}, meta=meta, raise_on_error=False)
-            except Exception:  # reconnect, because the session has ended or the server was restarted
-                if is_last:
-                    raise
-                await self._disconnect(client)
-        raise AssertionError
+        async def call(client: Any) -> Any:
+            meta = {META: {"changes": [change.model_dump() for change in changes]}}
+            return await client.call_tool(TOOL_NAME, {"sql": sql}, meta=meta, raise_on_error=False)
+
+        client = await self._connected()
+        try:
+            return await call(client)
+        except Exception:  # the session has ended or the server was restarted
+            async with self._lock:
+                if self._client is client:
+                    self._client = None
+                    await client.close()
+            return await call(await self._connected())
 
     async def _values(self, text: str) -> Any:
         client = await self._connected()
@@ -127,12 +130,6 @@ class McpDatabase(Database):
                 await client.__aenter__()
                 self._client = client
             return self._client
-
-    async def _disconnect(self, client: Any) -> None:
-        async with self._lock:
-            if self._client is client:
-                self._client = None
-                await client.close()
 
     def _wait(self, work: Coroutine[Any, Any, _T], seconds: float) -> _T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)

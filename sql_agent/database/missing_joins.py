@@ -1,4 +1,4 @@
-"""Repair statements that read a column of a table that they do not join, by joins along the foreign keys."""
+"""Repair statements that read a column of a table without joining the table, by joins along the foreign keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from sql_agent.database.schema import ForeignKey, Schema, fold
 
-_MAX_LINKS = 3  # maximum foreign keys between a table of the statement and the table of a column
+_MAX_LINKS = 3  # maximum number of foreign keys between a table of the statement and the table with the column
 
 
 def with_missing_joins(
@@ -16,10 +16,10 @@ def with_missing_joins(
 ) -> Iterator[exp.Query]:
     """Yield `tree` with each unknown column read from the nearest table that has it; nothing if there is none.
 
-    A table that the SELECT reads is nearest, then a table with the fewest foreign keys between them, which is joined. A
-    join on an unknown column gets the condition of the foreign keys. If nothing else of its first table is read, the
-    SELECT comes without and then with that table, because a join also filters rows. `identifier` quotes a name where
-    the dialect needs it.
+    Nearest is a table that the SELECT reads, then the table that the fewest foreign keys connect with these, which is
+    joined. A join on an unknown column gets the condition of the foreign keys. If the SELECT reads nothing else of its
+    first table, `tree` is yielded without and then with this table, because a join also filters rows. `identifier`
+    quotes a name if the dialect needs quotes.
     """
     found: list[exp.Query] = []
     for drops in (True, False):
@@ -31,7 +31,7 @@ def with_missing_joins(
 
 
 class _Repair:
-    """The repair of one SELECT. `_tables` maps a table's alias or name in this SELECT to the table of the schema."""
+    """The repair of one SELECT. `_tables` maps the alias or name of a table in this SELECT to the schema's table."""
 
     def __init__(self, select: exp.Select, schema: Schema, identifier: Callable[[str], exp.Identifier]) -> None:
         self._select = select
@@ -45,7 +45,7 @@ class _Repair:
             self._add(source)
 
     def run(self, *, drops: bool) -> bool:
-        """Repair the SELECT; return whether a table has each of its columns then."""
+        """Repair the SELECT, if `drops` without an unneeded first table; return whether all columns are known then."""
         columns = [each for each in self._select.find_all(exp.Column) if each.parent_select is self._select]
         unknown = [column for column in columns if not self._is_known(column)]
         if not unknown:
@@ -88,21 +88,21 @@ class _Repair:
                 table = self._tables.get(names[fold(column.table)])
                 return table is None or self._has(table, column)
         elif self._owners(column) or (column.this.quoted and fold(column.name) not in self._schema.column_names):
-            return True  # SQLite reads a quoted name that no column has as a text
+            return True  # SQLite reads a quoted name as a text if no column has the name
         elif fold(column.name) in {fold(output.alias) for output in self._select.selects if output.alias}:
             return True
         outer = self._select.parent_select
         return isinstance(outer, exp.Select) and _Repair(outer, self._schema, self._identifier)._is_known(column)
 
     def _is_ambiguous(self, unknown: Collection[exp.Column]) -> bool:
-        """Return whether a column is read from two tables of the SELECT, or from a table of another SELECT."""
-        own = {fold(name) for name in self._tables}
+        """Return whether `unknown` has a column of two tables of the SELECT, or a column of another SELECT's table."""
+        known = {"", *map(fold, self._tables)}
         read = {(fold(column.name), fold(column.table)) for column in unknown}
-        is_outer = any(table and table not in own for _, table in read) and self._select.parent_select is not None
+        is_outer = not {table for _, table in read} <= known and self._select.parent_select is not None
         return is_outer or len({name for name, _ in read}) < len(read)
 
     def _join_again(self, unknown: Collection[exp.Column]) -> bool:
-        """Give each join on a column of `unknown` the condition of the foreign keys."""
+        """Give each join on a column of `unknown` the condition of the foreign keys; return whether all have one."""
         wrong = [join for join in self._joins if any(column.find_ancestor(exp.Join) is join for column in unknown)]
         if not wrong:
             return True
@@ -121,10 +121,11 @@ class _Repair:
         return True
 
     def _reach(self, is_wanted: Callable[[str], bool], source: exp.Expr | None = None) -> str | None:
-        """Join the nearest table that `is_wanted`, written as `source`, and the tables on the way; return its name.
+        """Join the nearest table that `is_wanted`, and the tables on the way; return the name or alias of the table.
 
-        Without `source` a table that the SELECT reads is not joined again. Returns None if there is none, or if several
-        foreign keys of one table lead there, such as those of a flight's two airports.
+        The table is written as `source`; without `source`, a table that the SELECT reads is not joined again. Returns
+        None if there is no such table, or if several foreign keys of one table lead to it, such as those from a flight
+        to its two airports.
         """
         paths: list[tuple[str, tuple[ForeignKey, ...], str]] = [
             (name, (), table) for name, table in self._tables.items()
@@ -162,7 +163,7 @@ class _Repair:
         return exp.Column(this=self._identifier(name), table=self._identifier(table))
 
     def _drop(self, first: str) -> None:
-        """Leave out the table `first` of the FROM clause if one table is joined and nothing else of `first` is read."""
+        """Leave out the table `first` of FROM if one table is joined and only the join's condition reads `first`."""
         joins = self._select.args.get("joins") or []
         if len(joins) == 1 and len(self._sources) == 1:
             read = [each for each in self._select.find_all(exp.Column) if each.find_ancestor(exp.Join) is None]

@@ -1,7 +1,7 @@
 """Find out which items of a question's evidence the agent's queries read.
 
-A statement may find a row in any way: by name or id, through aliases, a WITH query or a subquery. The statement is run
-again on changed tables, and has read an item if its result changes with the item. This is the counterfactual form of
+A statement may find a row in any way: by name or id, through aliases, a WITH query or a subquery. So the statement is
+run again on changed tables: it has read an item if its result changes with the item. This is the counterfactual form of
 why-provenance (Buneman, Khanna and Tan 2001, "Why and Where"). A statement has read
 
     a text     if the result shows a mark that was appended to the text in its cell; or if the text is not written in
@@ -12,7 +12,8 @@ why-provenance (Buneman, Khanna and Tan 2001, "Why and Where"). A statement has 
     yes or no  if the statement searches the cell for a text, and the result changes when the cell has another text or
                this text, but not when the cells of all other rows have this text
 
-Queries that together show more than twenty other values of the evidence's columns list a table, and have read nothing.
+If the queries together show more than twenty other values of the evidence's columns, they list a table, and count as
+having read nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sql_agent.reward.judges.items import Reader
 from sql_agent.reward.judges.reference_parser import searched_texts, searches, written_texts, written_values
 from sql_agent.schemas import Cell, Evidence, QueryCall, Question
 
-_MOST_OTHERS = 20  # maximum number of values in rows without evidence that all queries together may show
+_MOST_OTHERS = 20  # maximum number of values from rows without evidence that all queries together may show
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
 _ANOTHER = "—"  # the text that replaces the text of a cell
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -47,8 +48,8 @@ def judge_case(  # noqa: PLR0917  the parts of a graded rollout
 ) -> JudgeCase:
     """Return the input of a judge for `answer`, with the evidence that `calls` read and the names of its rows.
 
-    `names` gives a table's column of row names and their aliases, as the task defines them. `reader` must be for the
-    question's language. Row names are looked up only for an answer with a colon.
+    `names` is `RequiredSchema.names` of the task. `reader` must be for the question's language. Row names are looked up
+    only for an answer with a colon.
     """
     conclusion = reader.number_or_yes_no(question.answer, question.question)
     read = None
@@ -69,11 +70,11 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
     """Return the items of `evidence` that at least one of `calls` read.
 
     `conclusion` is the reference answer if it is a number (in digits) or yes or no, which follows from cells but is in
-    no cell. `gold` are the statements of the gold SQL. `names` gives the column that names a table's rows.
+    no cell. `gold` are the statements of the gold SQL. `names` maps a table to the column with its rows' names.
     """
     queries = [_Query(call, evidence, database) for call in calls if call.answer.status == "ok"]
     fields = {fold(item.field) for item in evidence}
-    # The columns by which the gold SQL finds the evidence's rows; none if it searches the evidence's own columns.
+    # The columns by which the gold SQL finds the evidence's rows; none if the gold SQL searches the evidence's columns.
     columns = {fold(column) for item in evidence for column in database.schema.columns.get(item.table, ())}
     found_by = {search.column for sql in gold for search in searches(sql)} & columns
     found_by = set() if found_by & fields else found_by
@@ -100,7 +101,7 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
 def row_names(
     evidence: Iterable[Evidence], database: Database, names: Mapping[str, Naming]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return for each item of `evidence` all names of its row, with aliases and everyday names; () without names."""
+    """Return for each item of `evidence` the names of its row, with aliases and everyday names; () without names."""
     evidence = tuple(evidence)
     rows = dict.fromkeys((item.table, item.row_id) for item in evidence)
     named = {row: tuple(_names_of(*row, database, names.get(row[0]))) for row in rows}
@@ -134,9 +135,9 @@ class _Query:
             self._ids[item.table] = tuple(dict.fromkeys((*self._ids.get(item.table, ()), item.row_id)))
 
     def shown(self) -> tuple[set[Evidence], int]:
-        """Return the evidence items that the result contains, and how many other values the result contains.
+        """Return the evidence items in the result, and the number of other values in the result.
 
-        The other values come from the same columns but from rows without evidence.
+        Other values are from the evidence's columns but from rows without evidence.
         """
         if not any(_contain(self._records, item.quote) for item in self._evidence):
             return set(), 0
@@ -158,7 +159,7 @@ class _Query:
             shown = _contain(self._records, item.quote)
             if item in found or not shown or any(_squeezed(item.quote) in text for text in written):
                 continue
-            # A condition that compares the cell with its text does not find a marked cell, so the text is replaced.
+            # A condition that compares the cell with its text finds no marked cell, so the whole text is replaced.
             other = self._over([_cell(item, _ANOTHER)])
             if other is not None and _contain(other, item.quote) < shown:
                 found.add(item)
@@ -181,7 +182,7 @@ class _Query:
         return self.depends_on(columns)
 
     def decided(self, evidence: Iterable[Evidence]) -> set[Evidence]:
-        """Return the items of `evidence` that the statement searches for a text, and whose match decides the result."""
+        """Return the items of `evidence` whose cell the statement searches for a text, if this decides the result."""
         found = set()
         for item in evidence:
             texts = [
@@ -230,7 +231,10 @@ def _squeezed(text: str) -> str:
 
 
 def _times_said(records: Records, number: float, written: frozenset[str]) -> int:
-    """Return how often cells, except literals of the statement, have `number`, plus 1 for `number` distinct rows."""
+    """Return how often cells other than `written` contain `number`, plus 1 if the number of distinct rows is `number`.
+
+    `written` are the literals of the statement.
+    """
     cells = (str(cell) for record in records for cell in record if cell is not None)
     found = (float(part) for cell in cells if cell not in written for part in _NUMBER.findall(cell))
     return sum(part == number for part in found) + (len(set(records)) == number)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from sql_agent.errors import DatabaseFileError
 
 MAX_HINT_CHARS = 200  # a small limit, for models with a small context
-_TABLES_DESCRIBED = 4  # a hint lists no columns in a database with more tables
-_MUCH_NEARER = 0.1  # minimum by which a column of another table must be more similar
+_TABLES_DESCRIBED = 4  # hints about a database with more tables list no columns
+_MUCH_NEARER = 0.1  # a column of another table is suggested if its similarity is higher by at least this much
 
 ROW_IDS = ("rowid", "_rowid_", "oid")  # SQLite's names for the row number
 
@@ -20,7 +20,7 @@ _TO_LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrs
 
 
 def fold(name: str) -> str:
-    """Return `name` with its ASCII letters, and no others, in lower case, as SQLite compares names."""
+    """Return `name` with its ASCII letters, and no others, in lower case, because SQLite compares names so."""
     if name.isascii():
         return name.lower()
     # Translating bytes is ten times faster than a str. In UTF-8 these bytes occur in ASCII letters only.
@@ -37,9 +37,9 @@ class Naming:
     """The column with the names of a table's rows, and where aliases of these names come from.
 
     `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to everyday
-    names, which are in no cell, such as brands. They also apply to a row whose name is the formal name surrounded by
-    words of `beside`, such as a salt or a dosage form. `near` maps a column to columns that people take for the column,
-    `said` to words that people use for the column.
+    names, which are in no cell, such as brands. Everyday names also apply to a row whose name is the formal name
+    between words of `beside`, such as a salt or a dosage form. `near` maps a column to other columns that people
+    mistake for it, and `said` maps a column to words that people use for it.
     """
 
     column: str
@@ -55,8 +55,7 @@ class RequiredSchema:
     """The tables that a database must have, each with its required columns and at least one row.
 
     Statements may read only these tables. If `tables` is None, statements may read every table, and the database must
-    have at least one. `hint` says how to get such a database. `names` gives, by table, the column that names its rows,
-    and aliases of these names.
+    have at least one. `hint` says how to get such a database. `names` is keyed by table.
     """
 
     tables: Mapping[str, tuple[str, ...]] | None
@@ -65,7 +64,7 @@ class RequiredSchema:
 
 
 class ForeignKey(NamedTuple):
-    """A column that has the values of the column `target` of `table`."""
+    """A column of a table whose values refer to the column `target` of `table`."""
 
     column: str
     table: str
@@ -77,8 +76,8 @@ class Schema:
     """The readable tables of a database with their columns in order, and the names of the other tables.
 
     `database` is the qualifier of table names, as in `main.books`. `row_keys` are pairs of a table and its row key, the
-    integer column that identifies a row; None for a table without a row key. Tables with the row key `id` are left out.
-    `foreign_keys` are pairs of a table and one of its foreign keys; keys of several columns are left out.
+    integer column that identifies a row, or None; tables with the row key `id` are left out. `foreign_keys` are pairs
+    of a table and one of its foreign keys, without keys of several columns.
     """
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
@@ -92,7 +91,7 @@ class Schema:
         return dict(self.tables)
 
     def row_key(self, table: str) -> str | None:
-        """Return the integer column that identifies a row of `table`, such as `id` or `rowid`, or None."""
+        """Return the integer column that identifies a row of `table`, such as `id` or `rowid`; None without one."""
         return self._row_keys.get(fold(table), "id")
 
     @cached_property
@@ -100,7 +99,7 @@ class Schema:
         return {fold(table): key for table, key in self.row_keys}
 
     def links_of(self, table: str) -> Sequence[ForeignKey]:
-        """Return the foreign keys of `table`, and those that refer to it, which are turned round."""
+        """Return the foreign keys of `table`, and the reverse of those that refer to `table`."""
         return self._links.get(table, ())
 
     @cached_property
@@ -141,8 +140,8 @@ class Schema:
     def nearest_column(self, name: str, tables: Collection[str] = ()) -> str:
         """Return a hint for an unknown column: the tables with that column, the most similar columns, or all columns.
 
-        Columns of `tables`, which the statement reads, are preferred unless another table has a much more similar
-        column.
+        `tables` are those that the statement reads. Their columns are preferred, unless another table has a much more
+        similar column.
         """
         name = fold(name.rsplit(".", 1)[-1])
         owners = [table for table, columns in self.tables if name in map(fold, columns)]
@@ -183,8 +182,7 @@ def readable_tables(
             message = f"{source} has no table {table} (found: {', '.join(sorted(found))})"
             raise DatabaseFileError(message, hint=required.hint)
         tables[table] = columns_of(table)
-        missing = [column for column in needed if fold(column) not in map(fold, tables[table])]
-        if missing:
+        if missing := [column for column in needed if fold(column) not in map(fold, tables[table])]:
             raise DatabaseFileError(f"{source}: table {table} has no column {', '.join(missing)}", hint=required.hint)
         if not has_rows(table):
             raise DatabaseFileError(f"{source}: table {table} has no rows", hint=required.hint)
@@ -213,14 +211,14 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _nearest(name: str, candidates: list[str]) -> list[str]:
-    """Return up to two candidates that resemble `name` as a whole or in one of their words (`name` and `med_name`)."""
+    """Return up to two candidates that resemble `name` as a whole or in one word, as `med_name` resembles `name`."""
     scores = {candidate: _likeness(name, candidate) for candidate in candidates}
     best = sorted(candidates, key=lambda candidate: (-scores[candidate], len(candidate)))
     return [candidate for candidate in best[:2] if scores[candidate] >= 0.6]
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Return the similarity of two names, 0 to 1; a match of one word counts less than a match of the whole."""
+    """Return the similarity of two names, 0 to 1; a match of one word counts less than a match of the whole name."""
     whole = difflib.SequenceMatcher(None, name, candidate).ratio()
     words = (word for word in candidate.split("_") if len(word) > 2)
     parts = (difflib.SequenceMatcher(None, piece, word).ratio() for word in words for piece in {name, *name.split("_")})

@@ -1,4 +1,4 @@
-"""Check that a statement reads only allowed tables, and find out whether its output columns come from these tables."""
+"""Check that a statement reads only allowed tables, and whether its output columns come from these tables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sql_agent.errors import QueryError
 
 
 class RefusedByDesignError(QueryError):
-    """A WITH query that SQLite would run is refused: it is recursive, or has the name of a table."""
+    """A WITH query is refused although SQLite would run it, because it is recursive or has the name of a table."""
 
 
 class Relation(NamedTuple):
     """The origin of the columns and rows of a query or table.
 
-    `columns` are pairs of a name and whether the column comes from a table of the schema. `table_rows` is true if the
+    `columns` are pairs of a name and whether the column comes from a table of the schema. `table_rows` is whether the
     rows come from such a table.
     """
 
@@ -55,23 +55,22 @@ def check_tables(tree: exp.Query, schema: Schema, dialect: Dialect) -> None:
 
 def _check_table(table: exp.Table, schema: Schema, dialect: Dialect) -> None:
     if not isinstance(table.this, exp.Identifier):
-        message = "a function cannot be used as a table"
-        raise QueryError("forbidden_table", message, hint=schema.only_these)
+        raise QueryError("forbidden_table", "a function cannot be used as a table", hint=schema.only_these)
     if _with_query(table, dialect) is not None or _schema_table(table, schema, dialect) is not None:
         return
     name, database = dialect.table_key(table.name), dialect.table_key(table.db)
     shown = f"{database}.{name}" if database else name
-    if fold(name).startswith(("sqlite_", "pragma_")) or fold(database) == "information_schema":
-        raise QueryError("forbidden_table", f"{shown} may not be read", hint=schema.listing)
-    if database or name in schema.other_tables:
-        raise QueryError("forbidden_table", f"{shown} may not be read", hint=schema.only_these)
+    is_about_schema = fold(name).startswith(("sqlite_", "pragma_")) or fold(database) == "information_schema"
+    if is_about_schema or database or name in schema.other_tables:
+        hint = schema.listing if is_about_schema else schema.only_these
+        raise QueryError("forbidden_table", f"{shown} may not be read", hint=hint)
     raise QueryError("unknown_table", f"no such table: {shown}", hint=schema.nearest_table(name))
 
 
 def _with_query(table: exp.Table, dialect: Dialect) -> exp.CTE | None:
-    """Return the WITH query to which a table's name refers, the innermost that is defined before the table, or None.
+    """Return the WITH query to which a table's name refers: the innermost one that is defined before the table.
 
-    Raises RefusedByDesignError for a WITH query that reads itself.
+    Returns None if there is no such WITH query. Raises RefusedByDesignError for a WITH query that reads itself.
     """
     if table.db:
         return None
@@ -119,8 +118,9 @@ class _Origins:
     def __init__(self, schema: Schema, dialect: Dialect) -> None:
         self._schema = schema
         self._dialect = dialect
-        self._queries: dict[int, Relation] = {}  # keyed by id(), because a WITH query may be used many times
-        self._sources: dict[int, dict[str, Relation]] = {}  # those of a FROM clause, keyed by the SELECT's id()
+        # Caches of queries and of FROM clauses, keyed by id(), because a WITH query may be used many times.
+        self._queries: dict[int, Relation] = {}
+        self._sources: dict[int, dict[str, Relation]] = {}
 
     def of_query(self, query: exp.Expr) -> Relation:
         if id(query) not in self._queries:
@@ -149,7 +149,7 @@ class _Origins:
         return Relation(tuple(found), any(item.table_rows for item in sources.values()))
 
     def _of_from(self, select: exp.Expr) -> dict[str, Relation]:
-        """Return the relations in a SELECT's FROM clause by name or alias; unnamed relations get a number."""
+        """Return the relations in a SELECT's FROM clause, keyed by name or alias; unnamed relations get a number."""
         if id(select) not in self._sources:
             found: dict[str, Relation] = {}
             for clause in (select.args.get("from_"), *(select.args.get("joins") or ())):
@@ -159,7 +159,7 @@ class _Origins:
         return self._sources[id(select)]
 
     def _items(self, node: exp.Expr, taken: int = 0) -> dict[str, Relation]:
-        """Return the relations of one item of a FROM clause; an item in parentheses may have several."""
+        """Return the relations of one item of a FROM clause; an item in parentheses may have several relations."""
         if isinstance(node, exp.Table):
             found = {fold(node.alias_or_name): self._of_table(node)}
         elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery):
@@ -199,7 +199,7 @@ class _Origins:
         return found
 
     def _is_of_table(self, column: exp.Column) -> bool:
-        """Return whether a column comes from a table of the schema; the innermost SELECT with such a column decides."""
+        """Return whether a column comes from a table of the schema, as the innermost SELECT with the column says."""
         table, name = fold(column.table), fold(column.name)
         for select in _selects_around(column):
             items = [item for source, item in self._of_from(select).items() if table in {"", source}]
@@ -211,7 +211,7 @@ class _Origins:
         return False
 
     def _counts_rows(self, node: exp.Expr) -> bool:
-        """Return whether an aggregate or window function reads rows of a table (max(1, 2) reads none)."""
+        """Return whether `node` is an aggregate or window function over rows of a table; max(1, 2) is none."""
         name = self._dialect.called(node)
         if name not in self._dialect.aggregates | WINDOW_FUNCTIONS:
             return False
@@ -230,7 +230,7 @@ def _selects_around(node: exp.Expr) -> Iterator[exp.Select]:
 
 
 def _is_star(output: exp.Expr) -> bool:
-    """Return whether an output is `*` or `t.*`; sqlglot's `is_star` is also true for a subquery that selects them."""
+    """Return whether an output is `*` or `t.*`. sqlglot's `is_star` is also true for a subquery with such an output."""
     return isinstance(output, exp.Star) or (isinstance(output, exp.Column) and isinstance(output.this, exp.Star))
 
 

@@ -1,16 +1,17 @@
 """Answer statements in worker processes: check the statement, run it, cut the answer, write the hint.
 
 A server process forks the workers. They protect the program from:
-- Late statements. SQLite and the database servers end a statement at its deadline. SQLite's compiler and functions,
-  and a server that does not respond, cannot be interrupted, so the parent kills a worker that is 0.2 s late.
+- Late statements. SQLite and the database servers end a statement at its deadline. But SQLite's compiler and functions,
+  and a server that does not respond, cannot be interrupted, so the program kills a worker that is 0.2 s late.
 - Memory and files. A worker may allocate 400 MiB, cannot write a file above 64 KiB, and starts no process.
 - Crashes of the engine. The program gets an error as the answer, and the next statement gets another worker.
 
-The processes do not prevent reading other files or using the network. The guard and read-only connections do.
+The processes do not prevent that a statement reads other files or uses the network. The guard and read-only connections
+do.
 
-The server exists because a program with threads must not fork: a lock that another thread has taken stays locked in the
-child, which made one start in ten hang. The server is a separate program with a single thread. The server imports
-sqlglot once, in half a second, builds the indexes of each database once, and forks a worker in a few milliseconds.
+The server exists because a program with threads must not fork: a lock that another thread holds stays locked in the
+child, which made one start in ten hang. The server has a single thread. It imports sqlglot once, in half a second,
+builds the indexes of each database once, and forks a worker in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -41,20 +42,17 @@ from sql_agent.database.guard import check, clean, parse
 from sql_agent.database.hints import Hints, is_wanted
 from sql_agent.database.name_index import NameIndex, read_names
 from sql_agent.database.named_values import ValueIndex
-from sql_agent.database.schema import Schema, quoted
+from sql_agent.database.schema import Schema
 from sql_agent.database.source import Connection, Opened
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 from sql_agent.system.process import die_with_parent
 
-_MAX_MEMORY_BYTES = 400 * 1024 * 1024  # limit of the address space beside the server's
+_MAX_MEMORY_BYTES = 400 * 1024 * 1024  # limit of the address space that a worker adds to the server's
 _MAX_FILE_BYTES = 64 * 1024  # limit for SQLite's index of a write-ahead log, the only file that is written
-# A worker whose memory has grown by this much is replaced, because Python gives little of it back.
-_SWOLLEN_KIB = 100 * 1024
-# Time limit of each statement that is run for a hint, about ten times its usual duration.
-_HINT_STATEMENT_S = 0.25
-_WARM_UP_S = 0.1  # time limit of a new worker's own statement
+_SWOLLEN_KIB = 100 * 1024  # a worker that has grown by this much is replaced, because Python returns little memory
+_HINT_STATEMENT_S = 0.25  # time limit of each statement that is run for a hint, about ten times its usual duration
 _SHORTEST_S = 0.01  # minimum time limit, because 0 means no limit to a database server
 _MOST_DATABASES = 100  # maximum number of databases whose indexes the server keeps in memory
 _FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
@@ -68,9 +66,9 @@ def serve() -> None:
     orders = Pipe(os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended workers
-    # sqlglot's warnings quote the statement, which a model wrote, and standard error is the user's terminal.
+    # sqlglot's warnings quote the model's statement, and standard error is the user's terminal.
     logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
-    check(_FIRST, Schema(()), SQLITE)  # all workers then share the tables that sqlglot builds at its first statement
+    check(_FIRST, Schema(()), SQLITE)  # so that all workers share the tables that sqlglot builds at its first statement
     with tempfile.TemporaryFile() as turns, contextlib.suppress(EOFError):
         while True:
             data = orders.recv_bytes()
@@ -82,7 +80,7 @@ def serve() -> None:
 
 
 class _Loaded(NamedTuple):
-    """A database, its indexes, and the error message if the indexes could not be built."""
+    """A database and its indexes. `trouble` is the error message if the indexes could not be built."""
 
     opened: Opened
     names: NameIndex
@@ -107,7 +105,7 @@ def _read(data: bytes) -> _Loaded:
             trouble = f"{type(error).__name__}: {error}"
     values = ValueIndex(names, texts)
     gc.collect()
-    # Garbage collection would write to, and so copy, pages that workers share. A frozen reference cycle is never freed.
+    # Garbage collection would write to, and so copy, pages that workers share. It never frees frozen objects.
     gc.freeze()
     return _Loaded(opened, names, texts, values, trouble)
 
@@ -163,7 +161,6 @@ class _Session:
         )
         with contextlib.suppress(QueryError):  # the first statement connects again, and its answer says what failed
             self._connect()
-            self._warm_up()
 
     def answer_all(self, pipe: Pipe) -> None:
         """Answer requests until this process has grown too large. Raises EOFError when the parent closes the pipe.
@@ -181,17 +178,6 @@ class _Session:
             else:
                 reply = {"answer": self._answer(request).model_dump()}
             _send(pipe, {**reply, "last": _peak_kib() > most_kib})
-
-    def _warm_up(self) -> None:
-        """Run a statement, so that the memory pages that a statement changes are no longer shared with the server.
-
-        A model's first statement then takes 1.3 ms instead of 4 ms. The pages that hints use are not copied, because
-        that takes 30 ms.
-        """
-        table, columns = self._opened.schema.tables[0]
-        column = quoted(columns[0])
-        sql = f"SELECT {column} FROM {quoted(table)} LIMIT 1"
-        self._answer({"sql": sql, "changes": [], "due": time.monotonic() + _WARM_UP_S})
 
     def _answer(self, request: dict[str, Any]) -> QueryAnswer:
         sql, changes = request["sql"], [Change(**change) for change in request["changes"]]
@@ -246,13 +232,10 @@ class _Session:
         return None
 
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:
-        """Return all rows of a trusted statement. Raises QueryError if the statement fails or takes over 0.25 s.
-
-        Raises OutOfTime here after the deadline, because SQLite drops an OutOfTime that interrupts a statement.
-        """
+        """Return all rows of a trusted statement. Raises QueryError if the statement fails or takes over 0.25 s."""
         left = self._due - time.monotonic()
         if left < _SHORTEST_S:
-            raise OutOfTime
+            raise OutOfTime  # here, because SQLite drops an OutOfTime that interrupts a statement
         return self._connect().read(sql, min(_HINT_STATEMENT_S, left))
 
     def _connect(self) -> Connection:

@@ -622,7 +622,7 @@ def test_an_error_of_the_tasks_own_aliases_is_logged_and_costs_no_answer(
     schema = RequiredSchema({"t": ("a",)}, hint="-", names={"t": Naming("a", {"b": math.sqrt})})  # type: ignore[dict-item]
     with open_database(path, schema) as opened:
         assert opened.query("SELECT b FROM t WHERE a = 'aple'").count == 0
-    assert "hints will name no rows" in caplog.text
+    assert "hints will suggest no names of rows" in caplog.text
 
 
 TEXTS = st.one_of(

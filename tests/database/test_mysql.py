@@ -203,7 +203,7 @@ class TestTheServer:
                 assert database.query(FAST).status == "ok"
                 relay.open.clear()
                 waiting = threads.submit(database.query, FAST)
-                assert until(lambda: "does not answer; it is asked for 60 s: " in caplog.text)
+                assert until(lambda: "does not answer; queries are retried for 60 s: " in caplog.text)
                 relay.open.set()
                 assert waiting.result().records == (("Drug 3",),)
                 assert caplog.messages[1].endswith("answers again.")

@@ -378,7 +378,7 @@ class TestAnotherFile:
             assert until(lambda: bool(caplog.messages))
             assert time.perf_counter() - start < 0.5 + LATE_S
             assert [(of.done(), text) for of, text in zip(waiting, caplog.messages, strict=False)] == [
-                (False, f"The database {file} does not answer; it is asked for 60 s: database is locked")
+                (False, f"The database {file} does not answer; queries are retried for 60 s: database is locked")
             ]
             writer.execute("ROLLBACK")
             assert [of.result().status for of in waiting] == ["ok"] * 4

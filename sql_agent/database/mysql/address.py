@@ -40,7 +40,7 @@ class ServerAddress:
 
     @property
     def stem(self) -> str:
-        """Return the database's name, for names of files about it; like `Path.stem` of a SQLite file."""
+        """Return the database's name, for names of files, like `Path.stem` of a SQLite file."""
         return self.database
 
     @property
@@ -57,7 +57,7 @@ class ServerAddress:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port or _PORT
-        except ValueError:  # the ValueError's message can contain a part of the password
+        except ValueError:  # its message can contain a part of the password
             raise ConfigError("the host or port in the database's URL cannot be read", hint=_ENCODE) from None
         if "@" in parts.path + parts.query + parts.fragment:  # an unescaped / ? or # in the password
             raise ConfigError("the database's URL has an @ after the host", hint=_ENCODE)
@@ -107,15 +107,11 @@ class ServerAddress:
 
 
 def _context(mode: str, authority: str | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=authority) if mode != "required" else _unverified()
+    is_verified = mode != "required"
+    context = ssl.create_default_context(cafile=authority) if is_verified else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = mode == "verify_identity"
-    return context
-
-
-def _unverified() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+    if not is_verified:
+        context.verify_mode = ssl.CERT_NONE
     return context
 
 

@@ -26,10 +26,10 @@ from sql_agent.database.schema import ForeignKey, RequiredSchema, Schema, fold, 
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryLimits
 
-# Share of the deadline after which the server ends a statement. Were the worker killed first, the answer would name no
-# cause, and the statement would keep running.
+# Share of the deadline after which the server ends a statement. If the worker were killed first, the answer would name
+# no cause, and the statement would go on running.
 _SERVER_SHARE = 0.9
-_WAITS_S = 0.05  # pause between two attempts to connect to a server with too many connections
+_PAUSE_S = 0.05  # pause between two attempts to connect to a server with too many connections
 _TOO_MANY = frozenset({1040, 1203, 1226})  # error numbers for too many connections
 _CONNECT_S = 10
 _ANSWERS_S = 2.0  # time in which even a busy server accepts a new connection
@@ -43,14 +43,14 @@ _FAILURES = (pymysql.Error, OSError, MemoryError)
 
 
 def _number(text: str) -> int | float:
-    """Return a DECIMAL as an int if it is written without a decimal point, else as a float, as SQLite does."""
+    """Return a DECIMAL as SQLite does: as an int if it has no decimal point, else as a float."""
     value = Decimal(text)
     return int(value) if value.as_tuple().exponent == 0 else float(value)
 
 
-# Dates and times are not converted: they stay texts.
+# All other types, such as dates and times, stay texts.
 _DECODERS: dict[int, Any] = {
-    **{getattr(FIELD_TYPE, name): int for name in _INTEGERS},
+    **dict.fromkeys((getattr(FIELD_TYPE, name) for name in _INTEGERS), int),
     **dict.fromkeys((FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE), float),
     **dict.fromkeys((FIELD_TYPE.DECIMAL, FIELD_TYPE.NEWDECIMAL), _number),
 }
@@ -81,7 +81,7 @@ class MysqlServer:
 
     @property
     def address(self) -> ServerAddress:
-        """Return the address to connect to, with "preferred" replaced by the encryption found at opening."""
+        """Return the address to connect to, with `ssl_mode` "preferred" replaced by what was found at opening."""
         if self.source.ssl_mode != "preferred":
             return self.source
         return replace(self.source, ssl_mode="required" if self.is_encrypted else "disabled")
@@ -136,21 +136,18 @@ class MysqlConnection:
         except OutOfTime:
             message = f"interrupted after {self._limits.deadline_s:g} seconds"
             raise QueryError("timeout", message, hint="write a simpler statement") from None
-        columns, records, truncated = self._run_again_if_lost(text)
-        return Result(columns, records, truncated, checked.tree, checked.from_tables)
-
-    def _run_again_if_lost(self, sql: str) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
         try:
             try:
-                return self._fitted(sql)
+                fitted = self._fitted(text)
             except pymysql.Error as error:
                 if code_of(error) not in LOST and not isinstance(error, pymysql.err.InterfaceError):
                     raise
                 self.close()
                 self._raw = self._open()
-                return self._fitted(sql)
+                fitted = self._fitted(text)
         except _FAILURES as error:
-            raise from_server(error, sql, self._schema) from error
+            raise from_server(error, text, self._schema) from error
+        return Result(*fitted, checked.tree, checked.from_tables)
 
     def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
         """Return all rows of a trusted statement. Raises QueryError after `seconds`; None means no limit."""
@@ -170,7 +167,7 @@ class MysqlConnection:
         cursor.execute(sql)
         self._check_origin(cursor)
         result = fit((item[0] for item in cursor.description or ()), iter(cursor.fetchone, None), self._limits)
-        for _ in range(self._limits.max_rows + 2):  # a small remainder is read to its end
+        for _ in range(self._limits.max_rows + 2):  # a small rest is read to its end
             if cursor.fetchone() is None:
                 cursor.close()
                 return result
@@ -178,7 +175,7 @@ class MysqlConnection:
         return result
 
     def _check_origin(self, cursor: SSCursor) -> None:
-        """Raise QueryError if the result has a column of another database, which the guard has missed."""
+        """Raise QueryError if the result has a column of another database that the guard has missed."""
         for column in cursor._result.fields:
             database = column.db.decode("utf-8", "replace")
             if database not in {"", self._schema.database}:
@@ -186,7 +183,7 @@ class MysqlConnection:
                 raise QueryError("forbidden_table", f"{database} may not be read", hint=self._schema.only_these)
 
     def _leave(self, cursor: SSCursor) -> None:
-        """Open a new connection in place of one with unread rows, which the protocol cannot skip."""
+        """Open a new connection in place of one with unread rows, because the protocol cannot skip rows."""
         cursor._result.unbuffered_active = False
         self.close()
         self._raw = self._open()
@@ -201,7 +198,7 @@ class MysqlConnection:
             except _FAILURES as error:
                 if code_of(error) not in _TOO_MANY or time.monotonic() > due:
                     raise from_server(error, "", self._schema) from error
-                time.sleep(_WAITS_S)
+                time.sleep(_PAUSE_S)
         variables = ", ".join(f"{name}={value}" for name, value in self._server.session(self._limits).items())
         try:
             with connection.cursor() as cursor:

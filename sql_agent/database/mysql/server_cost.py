@@ -1,8 +1,8 @@
 """Estimate the work of a statement in advance, because no limit of MySQL or MariaDB ends the expansion of queries.
 
 The server replaces each use of a WITH query by that query, and each use of a subquery's column by the column's
-expression. Thirty WITH queries, each with `x + x` of the one before, became 2**30 copies: MariaDB 10.11 could not end
-the statement, neither at its time limit nor by KILL.
+expression. Thirty WITH queries, each with `x + x` of the one before, became 2**30 copies. Neither its time limit nor
+KILL made MariaDB 10.11 end this statement.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sql_agent.database.schema import fold
 
 MAX_GROWTH = 1_000  # maximum length of a text, as a multiple of the longest cell
 _JOINED = frozenset({"concat", "concat_ws", "insert", "json_array", "json_object", "quote", "hex", "elt", "field"})
-_OF_A_CELL = 1_000  # assumed length of a cell with which REPLACE() replaces one character
-_GROUP = 10  # assumed growth by group_concat(), which group_concat_max_len bounds
+_OF_A_CELL = 1_000  # assumed length of a cell that REPLACE() puts in place of one character
+_GROUP = 10  # assumed growth by group_concat(), which group_concat_max_len limits
 
 
 class Expansion(NamedTuple):
-    """The size of a query after its expansion: tables, copies of a column in one expression, and parsed queries.
+    """The size of an expanded query: tables, copies of a column in one expression, and parsed queries.
 
-    A WITH query is parsed where it is defined and again wherever it is used, together with the WITH queries inside it.
+    A WITH query is parsed at its definition and again at each use, together with the WITH queries inside it.
     """
 
     tables: int
@@ -37,7 +37,7 @@ _CTES: Mapping[str, Expansion] = {}
 
 
 def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = _CTES) -> Expansion:
-    """Return an upper bound on the expansion of `query`, which may use the WITH queries `ctes`."""
+    """Return an upper bound for the expansion of `query`, which may use the WITH queries `ctes`."""
     visible, defined = dict(ctes), 0
     if (clause := query.args.get("with_")) is not None:
         for cte in clause.expressions:
@@ -53,14 +53,12 @@ def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = _CTES) -> Expansi
     if not isinstance(query, exp.Select):
         return Expansion(0, 1, defined + 1)
     clauses = [query.args.get("from_"), *(query.args.get("joins") or ())]
-    sources = [found for clause in clauses if clause is not None for found in _sources(clause.this, visible)]
+    parts = [found for clause in clauses if clause is not None for found in _sources(clause.this, visible)]
     expressions = list(_expressions(query))
-    within = [expansion(found, visible) for root in expressions for found in _outermost(root)]
-    most = max((_copies(root) for root in expressions), default=1)
-    parts = [*sources, *within]
+    parts += [expansion(found, visible) for root in expressions for found in _outermost(root)]
     return Expansion(
         sum(part.tables for part in parts),
-        max(1, most) * max((part.copies for part in parts), default=1),
+        max(1, *map(_copies, expressions)) * max((part.copies for part in parts), default=1),
         defined + 1 + sum(part.parsed for part in parts),
     )
 
@@ -88,7 +86,7 @@ def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _copies(node: exp.Expr) -> int:
-    """Count the columns and subqueries of an expression after the server has copied the left side of IN and = ANY.
+    """Count the columns and subqueries of an expression; the server copies the left side of IN and = ANY.
 
     A subquery counts because its columns are also expanded for the expression around the subquery.
     """
@@ -111,7 +109,7 @@ def _outermost(root: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def text_growth(node: exp.Expr) -> int:
-    """Return an upper bound on how many times longer than the longest cell a text of a query or expression can be."""
+    """Return how long a text of a query or expression can be at most, as a multiple of the longest cell."""
     if isinstance(node, exp.Subquery):
         return text_growth(node.this)
     if isinstance(node, exp.SetOperation):

@@ -29,8 +29,8 @@ from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryLimits
 
 _PROGRESS_STEPS = 10_000  # steps of SQLite's virtual machine between two checks of the deadline, about 0.1 ms
-# Share of the deadline to wait for another process's write lock. The rest is needed to report the lock in time: SQLite
-# counts the pauses that it requests, and on a busy machine each pause lasts longer.
+# Share of the deadline to wait for the write lock of another process. The rest is needed to report the lock in time:
+# SQLite counts the pauses that it requests, and on a busy machine each pause lasts longer.
 _LOCK_SHARE = 0.4
 _FAILURES = (sqlite3.Error, sqlite3.Warning, MemoryError, OverflowError, ValueError)
 _NOT_THE_STATEMENTS_FAULT = frozenset({"timeout", UNAVAILABLE, DATABASE_CHANGED})
@@ -45,7 +45,7 @@ def open_file(path: Path, required: RequiredSchema) -> tuple[SqliteFile, Schema]
 
 
 def _state(path: Path) -> _State:
-    """Return device, inode, size in bytes and modification time in ns of the file, and of a non-empty write-ahead log.
+    """Return device, inode, size in bytes and modification time in ns of the file and of a non-empty write-ahead log.
 
     Raises OSError if the file does not exist.
     """
@@ -173,7 +173,7 @@ class SqliteConnection:
         return said
 
     def _check_unchanged(self) -> None:
-        """Raise QueryError when the file was replaced, changed or removed since it was opened."""
+        """Raise QueryError if the file was replaced, changed or removed since it was opened."""
         try:
             now = _state(self._path)
         except OSError as error:
@@ -191,8 +191,8 @@ class SqliteConnection:
     ) -> int:
         """Permit or deny one part of a statement, before SQLite runs the statement.
 
-        `first` is a table's real name, not its alias, so an unknown name is that of a WITH query or subquery. A table
-        of which no column is used has no `database` and an empty column.
+        `first` is the name of a table, not an alias, so an unknown name is that of a WITH query or subquery. If no
+        column of a table is used, `second` is empty and `database` is None.
         """
         permitted = action == sqlite3.SQLITE_SELECT
         if action == sqlite3.SQLITE_READ:
