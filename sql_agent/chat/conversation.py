@@ -106,6 +106,7 @@ class Failed(NamedTuple):
 
 
 Event = QuerySent | QueryAnswered | Answered | Failed
+_Events = asyncio.Queue[Event | None]  # None is the end
 
 
 async def ask(text: str, model: ChatModel) -> AsyncGenerator[Event]:
@@ -113,7 +114,7 @@ async def ask(text: str, model: ChatModel) -> AsyncGenerator[Event]:
 
     Closing the generator cancels the agent.
     """
-    events: asyncio.Queue[Event | None] = asyncio.Queue()
+    events: _Events = asyncio.Queue()
     task = asyncio.create_task(_run(text, model, events))
     task.add_done_callback(lambda _: events.put_nowait(None))
     try:
@@ -140,7 +141,7 @@ def one_line(error: object) -> str:
     return " ".join(str(error).split())[:_MAX_ERROR_CHARS]
 
 
-async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> None:
+async def _run(text: str, model: ChatModel, events: _Events) -> None:
     from agents.exceptions import AgentsException  # noqa: PLC0415  slow to import
 
     try:
@@ -151,7 +152,7 @@ async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None])
         events.put_nowait(Failed(one_line(cause)))
 
 
-async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> Event:
+async def _answered(text: str, model: ChatModel, events: _Events) -> Event:
     from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415  slow to import
 
     text = text.strip()
@@ -181,7 +182,7 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
 class _Observer:
     """Puts the queries of a rollout and their results into `events`; `calls` are keyed by number."""
 
-    def __init__(self, events: asyncio.Queue[Event | None]) -> None:
+    def __init__(self, events: _Events) -> None:
         self._events = events
         self.calls: dict[int, QueryCall] = {}
 

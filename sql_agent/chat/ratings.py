@@ -20,7 +20,6 @@ from sql_agent.system.files import append_line, drop_cut_line, whole_lines
 from sql_agent.system.messages import first_problem
 
 Mark = Literal["up", "down", "corrected", "withdrawn"]
-_RATINGS, _QUESTIONS, _LOCK = "ratings.jsonl", "questions.jsonl", ".lock"
 
 
 class Rating(Record):
@@ -51,7 +50,7 @@ class RatingsFolder:
     @property
     def questions(self) -> Path:
         """The question file, which exists once a rating has given a correct answer."""
-        return self.path / _QUESTIONS
+        return self.path / "questions.jsonl"
 
     def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> None:
         """Store a rating, which replaces the earlier rating of this model's answer to this question.
@@ -82,8 +81,8 @@ class RatingsFolder:
 
     def _write(self, rating: Rating) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.path / _LOCK):
-            log = self.path / _RATINGS
+        with FileLock(self.path / ".lock"):
+            log = self.path / "ratings.jsonl"
             if log.exists():
                 drop_cut_line(log)
             append_line(log, rating.model_dump_json())

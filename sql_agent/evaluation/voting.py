@@ -105,9 +105,9 @@ def _refused(record: RolloutRecord, words: Words) -> RolloutRecord:
 class Doubts:
     """Decides whether the statement of a rollout is in doubt, so that the statement does not vote.
 
-    A statement is in doubt if the question has a new word, or if the statement returns only zeros and nulls and one of
-    its conditions alone finds no row. A word is new if it is neither in a text of the statement nor in a question of
-    `trained` that has SQL. If `trained` is None, no word is new.
+    A statement is in doubt if the question has a new word, or if the statement returns nothing but zeros and nulls and
+    one of its conditions alone finds no row. A word is new if it is neither in a text of the statement nor in a
+    question of `trained` that has SQL. If `trained` is None, no word is new.
     """
 
     def __init__(self, databases: DatabasePool, trained: Iterable[Question] | None) -> None:

@@ -45,12 +45,15 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
     return [changed.get(r.rollout_id, r) for r in rollouts]
 
 
+_Waiting = tuple[FinishedRollout, "asyncio.Future[FinishedRollout]"]
+
+
 @dataclass
 class _Group:
     """The number of members in a group, and the rollouts (by id) that wait for the next ranking."""
 
     members: int
-    waiting: dict[str, tuple[FinishedRollout, asyncio.Future[FinishedRollout]]] = field(default_factory=dict)
+    waiting: dict[str, _Waiting] = field(default_factory=dict)
 
 
 class GroupBarrier:
@@ -78,7 +81,7 @@ class GroupBarrier:
         try:
             return await ranked
         finally:
-            group.waiting.pop(rollout.rollout_id, None)  # present if this request was cancelled
+            group.waiting.pop(rollout.rollout_id, None)  # still there if this request was cancelled
 
     def leave(self, name: str) -> None:
         """Remove one member from the group `name`, so that the other members do not wait for its rollout."""
@@ -92,12 +95,12 @@ class GroupBarrier:
     def _rank_if_complete(self, group: _Group) -> None:
         if len(group.waiting) == group.members:
             complete, group.waiting = list(group.waiting.values()), {}
-            # In a task, so that the ranking goes on if the request that completed the group is cancelled.
+            # A task goes on if the request that completed the group is cancelled.
             ranking = asyncio.create_task(self._rank(complete))
             self._rankings.add(ranking)
             ranking.add_done_callback(self._rankings.discard)
 
-    async def _rank(self, waiting: list[tuple[FinishedRollout, asyncio.Future[FinishedRollout]]]) -> None:
+    async def _rank(self, waiting: list[_Waiting]) -> None:
         try:
             rollouts = await rank_group(self._judge, [rollout for rollout, _ in waiting])
         except BaseException as error:  # raised in every waiting request

@@ -1,4 +1,4 @@
-"""The lease that lets one algorithm at a time use a store: a row that the algorithm renews and runners read."""
+"""The lease on a store, which one algorithm (training process) at a time has: a row that the algorithm renews."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LeaseHolder:
         await self._write()
 
     async def release(self, end: End) -> None:
-        """Write `end` into the lease, unless another algorithm has taken it over."""
+        """Write `end` into the lease, unless another algorithm has taken over the lease."""
         if self._task is None:
             return
         has_lost = self._task.done()
@@ -110,7 +110,7 @@ class LeaseHolder:
 
 
 async def running_run(store: agl.LightningStore) -> str | None:
-    """Return the name of the run that uses `store`, which is in this process; None if no run does."""
+    """Return the name of the run that uses this process's `store`; None if no run does."""
     found = await read_lease(store)
     if found is None or found[0].end is not None or time.time() - found[1] > _SILENT_S:
         return None

@@ -99,7 +99,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
 
     @asynccontextmanager
     async def _opened(self, context: _RunContext, name: str | None) -> AsyncIterator[Database]:
-        """Yield the database `name`, which a thread opens and closes, because opening starts processes."""
+        """Yield the database `name`, opened and closed in a thread, because opening starts processes."""
         opening = context.databases.of(name)
         database = await self._in_thread(opening.__enter__)
         try:

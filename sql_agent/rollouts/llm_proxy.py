@@ -37,7 +37,7 @@ from sql_agent.system.servers import bearer, uvicorn_server
 
 _HEALTH = "/health/liveliness"  # litellm's other health endpoints call the model
 _CALL = "raw_gen_ai_request"
-# Keys that are removed from a model server's reply to the agent: most of the bytes, which only spans need.
+# Keys of a model server's reply that the agent does not get: only spans need these keys, which are most of the bytes.
 _FOR_SPANS = ("prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions", "response_forced")
 _PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
 _PATHS = ("/v1/chat/completions", "/chat/completions")
@@ -46,8 +46,9 @@ _CONNECT_S = 10.0
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model behind the proxy: `name` for callers, and `model` for its server at `base_url`, which ends in /v1.
+    """A model behind the proxy.
 
+    Callers use the model name `name`; the server at `base_url`, which ends in /v1, knows the model as `model`.
     `has_token_ids` is whether the server can return token ids.
     """
 
@@ -82,8 +83,9 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
             callbacks=[*(["return_token_ids"] if with_token_ids else []), TokenIdRecorder],
         )
         self._token = token
-        # Servers that return token ids are our own; litellm adapts calls to other servers.
+        # Servers that return token ids are our own and need no litellm, which adapts calls to other servers.
         self.policy_calls = PolicyCalls(models) if with_token_ids else None
+        self.exporter = SpanExporter()
 
     async def serve(self, sock: socket.socket) -> None:
         async with self._serve_context():
@@ -148,7 +150,6 @@ class RolloutPath:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._exporter = SpanExporter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with ends_without_memory():  # the supervisor replaces the proxy
@@ -159,8 +160,9 @@ class RolloutPath:
         if match is not None:
             rollout_id, attempt_id, path = match[1], match[2], match[3] or "/"
             given = Headers(scope=scope).get(SEQUENCE_HEADER)
-            number = int(given) if given else await _store().get_next_span_sequence_id(rollout_id, attempt_id)
-            policy: PolicyCalls | None = get_active_llm_proxy().policy_calls
+            proxy = _proxy()
+            number = int(given) if given else await proxy.get_store().get_next_span_sequence_id(rollout_id, attempt_id)
+            policy: PolicyCalls | None = proxy.policy_calls
             if policy is not None and path in _PATHS:
                 await self._forward(policy, scope, receive, send, _Call(rollout_id, attempt_id, number))
                 return
@@ -174,7 +176,7 @@ class RolloutPath:
         request = Request(scope, receive)
         answer = await policy.answer(await request.body())
         attributes = {} if answer.reply is None else _attributes(answer.reply, request.headers.get(ROLE_HEADER))
-        call.send(self._exporter, attributes, started, time.time())
+        call.send(attributes, started, time.time())
         await Response(answer.body, answer.status, media_type="application/json")(scope, receive, send)
 
 
@@ -186,7 +188,7 @@ class _Call:
     attempt_id: str
     number: int
 
-    def send(self, exporter: SpanExporter, attributes: dict[str, str], start: float, end: float) -> None:
+    def send(self, attributes: dict[str, str], start: float, end: float) -> None:
         """Queue the call's span, from `start` to `end` (Unix time), for the store.
 
         A failed call has a span without `attributes`, because a gap in the sequence ids counts as a lost span.
@@ -199,8 +201,9 @@ class _Call:
             sequence_id=self.number,
             seconds=(start, end),
         )
-        store = _store()
-        exporter.send(store.otlp_traces_endpoint(), [span], token=store.token)
+        proxy = _proxy()
+        store = proxy.get_store()
+        proxy.exporter.send(store.otlp_traces_endpoint(), [span], token=store.token)
 
 
 class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
@@ -209,10 +212,6 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
     agent-lightning's own callback takes longer than the call itself: it writes about six spans per call, each with the
     whole conversation, and posts them one call at a time from the event loop that answers calls.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._exporter = SpanExporter()
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
@@ -229,11 +228,11 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
         if "x-rollout-id" not in headers:
             return  # not a call of a rollout
         call = _Call(headers["x-rollout-id"], headers["x-attempt-id"], int(headers[SEQUENCE_HEADER]))
-        call.send(self._exporter, attributes, start, end)
+        call.send(attributes, start, end)
 
 
-def _store() -> Any:
-    return get_active_llm_proxy().get_store()
+def _proxy() -> Any:
+    return get_active_llm_proxy()
 
 
 def _attributes(reply: Mapping[str, Any], role: str | None) -> dict[str, str]:
@@ -266,7 +265,7 @@ class PolicyCalls:
             await self._session.close()
 
     async def answer(self, body: bytes) -> Answer:
-        """Forward the JSON call `body` to the server of its model. Status 400: malformed call; 502: no answer."""
+        """Forward the JSON call `body` to its model's server; status 400 is a malformed call, 502 a missing answer."""
         try:
             call = from_json(body)
             model = self._models[call["model"]]

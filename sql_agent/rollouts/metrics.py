@@ -12,11 +12,14 @@ from sql_agent.rollouts.trajectory import FinishedRollout
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, RolloutRecord, Usage
 from sql_agent.tasks.task import Task
 
+Metrics = dict[str, float]
+Rollouts = Iterable[FinishedRollout]
+
 ACCURATE = 0.8  # the lowest judge score (0–1) of an accurate answer
 _SAME = 1e-6  # rewards that differ by less are equal
 
 
-def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
+def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> Metrics:
     """Return how many rollouts reached each stage, from enqueued to kept, and how many the judge failed to grade."""
     kept = [r for r in rollouts if r.dropped is None]
     return {
@@ -30,11 +33,11 @@ def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, f
     }
 
 
-def count_judge_failures(rollouts: Iterable[FinishedRollout]) -> int:
+def count_judge_failures(rollouts: Rollouts) -> int:
     return sum(r.dropped is not None and r.dropped.cause is DropCause.JUDGE for r in rollouts)
 
 
-def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+def rewards(rollouts: Rollouts) -> Metrics:
     """Return means over the kept rollouts of the reward (0.0–1.1), of its parts, and of the agent's behaviour.
 
     The dict is empty if no rollout was kept.
@@ -70,7 +73,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     return result | by_kind(records)
 
 
-def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+def sampled_entropy(rollouts: Rollouts) -> Metrics:
     """Return `policy/entropy`: the mean of -ln p over the sampled tokens of the kept rollouts, in nats.
 
     The mean estimates the entropy of the policy's next token at the sampling temperature, which is E[-ln p]. The dict
@@ -81,13 +84,13 @@ def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     return {"policy/entropy": -statistics.fmean(logprobs)} if logprobs else {}
 
 
-def calls_by_role(records: Sequence[RolloutRecord]) -> dict[str, float]:
+def calls_by_role(records: Sequence[RolloutRecord]) -> Metrics:
     """Return `role/NAME` for each role of a workflow: the mean number of the role's model calls per rollout."""
     calls = Counter(reply.role for record in records for reply in record.replies if reply.role)
     return {f"role/{role}": count / len(records) for role, count in sorted(calls.items())}
 
 
-def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
+def searching(records: Sequence[RolloutRecord]) -> Metrics:
     """Return how well the agent searched.
 
     `tool_calls` is the mean number of queries per rollout. `empty_results` is the share of successful queries that
@@ -114,20 +117,20 @@ def has_recovered(record: RolloutRecord) -> bool:
     return any(map(returned_rows, record.calls[first:]))
 
 
-def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
+def by_kind(records: Iterable[RolloutRecord]) -> Metrics:
     """Return the share of accurate answers and the metrics of `searching` as `NAME/KIND`, by kind of question."""
     kinds: dict[str, list[RolloutRecord]] = defaultdict(list)
     for record in records:
         if record.question.task_type and record.reward:
             kinds[record.question.task_type].append(record)
-    result: dict[str, float] = {}
+    result: Metrics = {}
     for kind, answered in sorted(kinds.items()):
         result[f"accurate/{kind}"] = statistics.fmean(map(is_accurate, answered))
         result |= {f"{name}/{kind}": value for name, value in searching(answered).items()}
     return result
 
 
-def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> dict[str, float]:
+def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> Metrics:
     """Return shares of refusals, which are answers equal to a refusal sentence in `words`.
 
     `agent/refused` is the share among all answers, `refused_answerable` among answers to questions that the database
@@ -148,7 +151,7 @@ def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> d
 
 
 def is_accurate(record: RolloutRecord) -> bool:
-    """Return whether the judge's score of the answer is at least ACCURATE, before a ranking changes the score."""
+    """Return whether the judge's score of the answer, before any ranking, is at least ACCURATE."""
     return record.reward is not None and record.reward.of_the_answer >= ACCURATE
 
 
@@ -159,7 +162,7 @@ def is_correct(record: RolloutRecord) -> bool:
     return record.reward.criteria.get("correct", float(is_accurate(record))) == 1.0
 
 
-def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str, float]]:
+def rewards_by_group(rollouts: Rollouts) -> dict[str, dict[str, float]]:
     """Return the rewards of the kept rollouts as {group: {rollout id: reward}}."""
     groups: dict[str, dict[str, float]] = defaultdict(dict)
     for rollout in rollouts:
@@ -168,8 +171,8 @@ def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str,
     return groups
 
 
-def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Return `groups/informative`: the share of groups whose rewards differ, from which alone GRPO learns.
+def informative_groups(rollouts: Rollouts) -> Metrics:
+    """Return `groups/informative`: the share of groups whose rewards differ. GRPO learns from no other groups.
 
     Groups with fewer than two kept rollouts are not counted. The dict is empty if no group is counted.
     """
@@ -183,8 +186,8 @@ def differ(rewards: Collection[float]) -> bool:
     return len(rewards) > 1 and max(rewards) - min(rewards) > _SAME
 
 
-def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int, task: Task) -> dict[str, float]:
-    """Return all metrics of a training step or a validation, those of `task` included."""
+def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int, task: Task) -> Metrics:
+    """Return all metrics of a training step or a validation, including those of `task`."""
     records = kept_records(rollouts)
     return {
         **funnel(rollouts, enqueued=enqueued),
@@ -197,12 +200,12 @@ def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int, task: Task) -
     }
 
 
-def kept_records(rollouts: Iterable[FinishedRollout]) -> list[RolloutRecord]:
+def kept_records(rollouts: Rollouts) -> list[RolloutRecord]:
     return [r.record for r in rollouts if r.dropped is None and r.record and r.record.reward]
 
 
-def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Return the judge's requests, tokens and cost, dropped rollouts included; empty if no request was made."""
+def judge_cost(rollouts: Rollouts) -> Metrics:
+    """Return the judge's requests, tokens and cost, also for dropped rollouts; empty if no request was made."""
     usage = sum((r.record.judge_usage for r in rollouts if r.record), Usage())
     if not usage.requests and not usage.cache_hits:
         return {}
@@ -215,7 +218,7 @@ def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     }
 
 
-def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:
+def drop_reasons(rollouts: Rollouts) -> str:
     """Return the causes of dropped rollouts with their counts as one line, the most frequent first."""
     counts = Counter(str(rollout.dropped) for rollout in rollouts if rollout.dropped)
     return "; ".join(f"{count} × {reason}" for reason, count in counts.most_common()) or "none"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _OPENTELEMETRY_CAP = (1, 45)
 _CALL_TIMEOUT_S = 60.0
-_RETRIES = 2  # maximum number of retries of the call, because a proxy that dies is replaced
+_RETRIES = 2  # maximum number of retries: a proxy that dies is replaced
 
 
 def check_opentelemetry() -> None:

@@ -1,4 +1,4 @@
-"""Start the runners and LLM proxies of a run as processes, and fail the rollouts of each process that dies."""
+"""Start the runners and LLM proxies of a run as processes, and mark the rollouts of dead processes as failed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _show_rollout(mode: str, record: RolloutRecord) -> None:
 
 
 class Recovery:
-    """Handles each process that ends: reports it with `say`, and fails the rollouts of the process.
+    """Handles each process that ends: reports the end with `say`, and marks the rollouts of the process as failed.
 
     If a process cannot be replaced, `fail` is called with the error. `routes` maps the store's resource ids to the
     names of proxies, and is empty before rollouts are scheduled. When a proxy dies, `route_died` is called with its
@@ -172,7 +172,7 @@ class Recovery:
         task.add_done_callback(self._tasks.discard)
 
     async def watch_runners(self) -> None:
-        """Fail the rollouts of each runner whose heartbeats stop; runs until cancelled."""
+        """Until cancelled, mark the rollouts of each runner whose heartbeats stop as failed."""
         runners, polls, waits = SilentRunners(self._store), 0, False
         while True:
             with suppress(*STORE_ERRORS):  # the scheduler reports a lost store

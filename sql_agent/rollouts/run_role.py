@@ -1,4 +1,4 @@
-"""Read the role of this process (algorithm, runner or both), check an external store, and report its outages."""
+"""Read the role of this process (algorithm, runner or both); check an external store, and report outages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.system.messages import Outage
 from sql_agent.system.servers import bearer
 
-DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a store is not behind http_proxy
+DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores http_proxy
 HEALTH_PATH = "/v1/agl/health"
 _WORKERS_PATH = "/v1/agl/workers"
 _TIMEOUT_S = 5.0

@@ -16,9 +16,9 @@ from sql_agent.tasks.task import BUILT_IN, database_digest, load_task
 RESOURCE = "main_llm"
 _SETTINGS = "settings"
 
-# The settings that change a rollout: a value that a runner sets itself must be equal to the run's.
+# The settings that change a rollout: if a runner sets a value itself, the value must be equal to the run's.
 _SECTIONS = ("lang", "task", "agent", "database", "judge", "spider")
-# Settings that differ between hosts: a value that a runner sets itself replaces the run's.
+# Settings that differ between hosts: if a runner sets a value itself, the value replaces the run's.
 _HOST_KEYS = (
     "database.path",
     "judge.cache_dir",
@@ -72,10 +72,10 @@ def text_of(resources: Mapping[str, Any]) -> str:
 
 
 def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
-    """Return the run's settings from their JSON `text`, and their merge with `own`, the settings of this host.
+    """Parse the JSON `text` of a run's settings; return them, and the settings that result on this host.
 
-    Raises ConfigError if `own` has another value of a setting that changes rollouts, or if the run's task is code and
-    `own` does not name the same task.
+    `own` are the settings of this host. Raises ConfigError if `own` has another value of a setting that changes
+    rollouts, or if the run's task is code and `own` does not name the same task.
     """
     sent = SentSettings.model_validate_json(text)
     _refuse_unnamed_code(sent, own)

@@ -60,7 +60,7 @@ class ConcurrentRunner:
         self._worker = worker_id(os.getpid())
         self._exporter = SpanExporter()
         self._in_hand: set[str] = set()  # ids of rollouts that run, or whose end is not yet reported
-        self._answer_lost = False  # whether an answer of the store that may have had rollouts was lost
+        self._answer_lost = False  # whether an answer of the store, perhaps with rollouts, was lost
         self._resources: dict[str, Any] = {}  # by id; resources never change
         self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
 
@@ -86,7 +86,7 @@ class ConcurrentRunner:
             await self._exporter.close()
 
     async def _take(self, limit: int) -> Sequence[agl.AttemptedRollout]:
-        """Take queued rollouts; first fail the rollouts in an answer that was lost, so that they are run again."""
+        """Take queued rollouts; first mark those in a lost answer as failed, so that they are run again."""
         try:
             if self._answer_lost:
                 await fail_rollouts(

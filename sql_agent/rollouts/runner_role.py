@@ -44,7 +44,7 @@ class RunnerRole:
         self._error: TrainingError | None = None
         self.interrupted = False
         self._state = ""  # the last printed line of `_say_once`
-        self._met: set[str] = set()  # sessions seen while their algorithm ran
+        self._met: set[str] = set()  # sessions (starts of an algorithm) that were seen running
         self._served = ""  # session whose settings were checked
         self._last: tuple[str, float] | None = None  # session, and time of its last heartbeat on the store's clock
         self._changed = 0.0  # when `_last` changed, on this host's monotonic clock
@@ -94,7 +94,7 @@ class RunnerRole:
             self._say_once(f"No sign of the run {algorithm.run} for {_SILENT_S:.0f} s; this runner waits")
             return
         if not self._alive:
-            return  # one heartbeat may be old
+            return  # a single heartbeat may be old
         if algorithm.resources_id is None:
             self._say_once(f"The run {algorithm.run} starts; this runner waits")
             return

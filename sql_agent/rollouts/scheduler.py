@@ -24,7 +24,7 @@ from sql_agent.schemas import Drop, DropCause, Question
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
 _SPAN_DEADLINE_S = 10.0  # time limit for the last spans of an ended rollout to arrive
-_PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # drop causes that a dead proxy may have
+_PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # of rollouts whose proxy may have died
 _REPORTED_S = 0.5  # time after which the supervisor has reported a dead process
 _IDLE_SHARE = 3.0  # pause after a poll, as a multiple of the poll's duration
 _LONGEST_IDLE_S = 2.0  # maximum of this pause, even if the store was stopped for minutes
@@ -85,7 +85,7 @@ class RolloutScheduler:
         return {rollout_id: now - self._running.get(rollout_id, now) for rollout_id in self._waiting}
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """Run a rollout once, and return the finished rollout; its `dropped` is set if it was lost."""
+        """Run a rollout once, and return it; if it was lost, its `dropped` is set."""
         resource, started = self._route_of(request.group), time.monotonic()
         rollout_id = await self._enqueue(request, resource)
         ended = await self._ended_rollout(rollout_id)
@@ -189,7 +189,7 @@ class RolloutScheduler:
     async def _give_up_slow(self) -> None:
         """Give up the rollouts that have run for too long, and all rollouts if none has ended for too long.
 
-        The store's own time limits follow the system clock: setting the clock forward ended all rollouts.
+        The store's own time limits are not used, because setting the system clock forward ended all rollouts.
         """
         now = time.monotonic()
         if now - self._last_end > 2 * self._timeout_s:

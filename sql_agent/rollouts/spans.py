@@ -88,7 +88,7 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
         # The base class checks each token id, which takes longer than parsing.
         try:
             return orjson.loads(attrs[_PROMPT_IDS]), orjson.loads(attrs[_RESPONSE_IDS])[0]
-        except (KeyError, IndexError, TypeError, ValueError):  # the server is of another kind, or the call failed
+        except (KeyError, IndexError, TypeError, ValueError):  # the call failed, or another kind of server answered
             ids: tuple[list[int], list[int]] = super()._extract_tokens_from_raw(attrs)
             return ids
 
@@ -105,8 +105,8 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
 async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
     """Return a rollout's spans, sorted by sequence id, and the number of missing spans.
 
-    The store is polled until all sequence ids from 1 to the highest are present, for at most `deadline_s` seconds:
-    a rollout can be marked as succeeded before its last span is stored.
+    The store is polled until all sequence ids from 1 to the highest are present, for at most `deadline_s` seconds,
+    because a rollout can be marked as succeeded before its last span is stored.
     """
     deadline = time.monotonic() + deadline_s
     pause_s, longest_s = _SPAN_POLLS_S

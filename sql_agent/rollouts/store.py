@@ -36,7 +36,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        # Without `thread_safe`, agent-lightning's server blocks all threads while one call waits.
+        # Without thread_safe=True, agent-lightning's server blocks all threads while one call waits.
         super().__init__(thread_safe=True, eviction_memory_threshold=_MOST_SPAN_BYTES, span_size_estimator=_size_of)
         self.on_end: Callable[[agl.Rollout], object] | None = None
         self._ended: deque[str] = deque()
@@ -56,7 +56,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 self._ended.append(rollout.rollout_id)
                 if self.on_end is not None:
                     self.on_end(rollout)
-        # Deletes at half of the bytes at which agent-lightning would delete spans, also those of running rollouts.
+        # Half of the limit at which agent-lightning would delete spans, also those of running rollouts.
         while len(self._ended) > (_KEPT if self._total_span_bytes < _MOST_SPAN_BYTES // 2 else _KEPT // 4):
             await self._delete(self._ended.popleft())
 
@@ -85,8 +85,8 @@ async def served_store(
 ) -> AsyncIterator[str]:
     """Serve `store` on the running event loop, and yield its URL; port 0 means any free port.
 
-    Requests need the bearer `token`, unless None. Raises the errors of `bind`. agent-lightning's own server runs in a
-    thread, and threads of one process wait for each other at each request.
+    Requests need the bearer `token`, unless None. Raises the errors of `bind`. agent-lightning's own server is not
+    used: it runs in a thread, and the threads of a process wait for each other at each request.
     """
     sock = bind(host, port)
     server = agl.LightningStoreServer(store, host, sock.getsockname()[1])
@@ -99,7 +99,7 @@ async def served_store(
 
 
 class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
-    """agent-lightning's client, with its `options`, and with the bearer token of `store`."""
+    """agent-lightning's client with the bearer token of `store`; `options` are those of the base class."""
 
     def __init__(self, store: StoreAddress, **options: Any) -> None:
         super().__init__(store.url, **options)
@@ -129,10 +129,7 @@ def is_refusal(error: Exception) -> TypeGuard[aiohttp.ClientResponseError]:
 
 
 async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[[agl.Rollout, str], bool]) -> int:
-    """Mark the started rollouts for which `of(rollout, worker_id)` is true as failed, with `reason`.
-
-    Return the number of these rollouts.
-    """
+    """Mark the started rollouts for which `of(rollout, worker_id)` is true as failed for `reason`; return how many."""
     lost = 0
     for rollout in await store.query_rollouts(status_in=list(STARTED)):
         attempt = getattr(rollout, "attempt", None)

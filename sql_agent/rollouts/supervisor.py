@@ -57,7 +57,7 @@ class _Child:
     order: _Order
     process: BaseProcess
     started: float
-    early: int  # consecutive early deaths of the children before
+    early: int  # number of consecutive early deaths before this child
 
 
 class Supervisor:

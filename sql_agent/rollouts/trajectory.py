@@ -63,7 +63,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class FinishedRollout:
-    """An ended rollout, which is kept for training, or dropped for the reason `dropped`.
+    """An ended rollout, which is kept for training or dropped for the reason `dropped`.
 
     Rewards are compared within `group`. `record` and `reward` (0.0–1.1) are None for a lost rollout. `turns` are all
     model calls; `sequences` join the turns that are trained.

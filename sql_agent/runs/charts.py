@@ -13,6 +13,7 @@ from sql_agent.runs.console import TableRow, TextTable
 from sql_agent.runs.run_folder import UNTRAINED
 
 MetricsLine = Mapping[str, Any]  # a line of metrics.jsonl or validation.jsonl
+Lines = Sequence[MetricsLine]
 
 # Title, unit, and {metric: label of its curve}. Metrics that a run lacks are left out.
 _CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
@@ -67,12 +68,10 @@ _NOTE = "Accurate: in the rewarded form (judge >= 0.8). Correct: what a person a
 _WILSON_Z = 1.96  # normal quantile for a 95 % interval
 _STEPS = 5  # steps over which the start and the end of a run are averaged
 _HALF, _DOUBLE = 0.5, 2.0
-_FURTHER = 0.2  # maximum growth of a share or a score that raises no alarm
+_FURTHER = 0.2  # a share or a score that grows more raises an alarm
 
 
-def charts(
-    steps: Sequence[MetricsLine], validations: Sequence[MetricsLine], sft: Sequence[MetricsLine] = ()
-) -> list[dict[str, Any]]:
+def charts(steps: Lines, validations: Lines, sft: Lines = ()) -> list[dict[str, Any]]:
     """Return the charts of a run: a title, a unit and curves, each with a label and points [step, value].
 
     A chart without any curve of at least two points is left out.
@@ -118,12 +117,12 @@ def charts(
     ]
 
 
-def of_grpo(validations: Sequence[MetricsLine]) -> list[MetricsLine]:
+def of_grpo(validations: Lines) -> list[MetricsLine]:
     """Return `validations` without the validation before supervised fine-tuning."""
     return [line for line in validations if line["step"] != UNTRAINED]
 
 
-def _curves(lines: Sequence[MetricsLine], labels: Mapping[str, str]) -> list[dict[str, Any]]:
+def _curves(lines: Lines, labels: Mapping[str, str]) -> list[dict[str, Any]]:
     found = {
         label: [[line["step"], line[name]] for line in lines if line.get(name) is not None]
         for name, label in labels.items()
@@ -131,16 +130,16 @@ def _curves(lines: Sequence[MetricsLine], labels: Mapping[str, str]) -> list[dic
     return [{"label": label, "points": points} for label, points in found.items() if points]
 
 
-def _validated(validations: Sequence[MetricsLine], sets: Sequence[str], metric: str) -> list[dict[str, Any]]:
+def _validated(validations: Lines, sets: Sequence[str], metric: str) -> list[dict[str, Any]]:
     return _curves(validations, {f"val/{name}/{metric}": f"validation, {name}" for name in sets})
 
 
-def _validation_sets(validations: Sequence[MetricsLine]) -> list[str]:
+def _validation_sets(validations: Lines) -> list[str]:
     keys = dict.fromkeys(key for row in validations for key in row)
     return [key.split("/")[1] for key in keys if key.startswith("val/") and key.endswith("/questions")]
 
 
-def _kinds_of(validations: Sequence[MetricsLine], name: str) -> list[str]:
+def _kinds_of(validations: Lines, name: str) -> list[str]:
     prefix = f"val/{name}/accurate/"
     return sorted({key.removeprefix(prefix) for row in validations for key in row if key.startswith(prefix)})
 
@@ -152,7 +151,7 @@ class Stage(NamedTuple):
     line: MetricsLine
 
 
-def stages(validations: Sequence[MetricsLine], *, sft_steps: int, run: str = "") -> list[Stage]:
+def stages(validations: Lines, *, sft_steps: int, run: str = "") -> list[Stage]:
     """Return the stages that were validated: before supervised fine-tuning, before GRPO, and after the last step.
 
     The name of each stage starts with `run`, if given.
@@ -207,7 +206,7 @@ def _figure(line: MetricsLine, name: str, key: str) -> str:
     return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
-def shares(validations: Sequence[MetricsLine], key: str) -> str:
+def shares(validations: Lines, key: str) -> str:
     """Return the metric `key` of each set in the first and the last validation, such as "template 30 → 60 %"."""
     validations = of_grpo(validations)
     ends = validations[:1] + validations[-1:]
@@ -238,7 +237,7 @@ class Alarm:
         return self.text.format_map(self.values)
 
 
-def alarms(steps: Sequence[MetricsLine], validations: Sequence[MetricsLine]) -> dict[str, Alarm]:
+def alarms(steps: Lines, validations: Lines) -> dict[str, Alarm]:
     """Return {symptom: alarm} for the symptoms of reward hacking; empty for fewer than ten steps.
 
     The last five training steps are compared with the first five, and the last validation with the first. In a
@@ -267,7 +266,7 @@ def _alarm(text: str, form: str, before: float, after: float) -> Alarm:
     return Alarm(text, {"a": form.format(before), "b": form.format(after)})
 
 
-def _ends(steps: Sequence[MetricsLine], name: str) -> tuple[float, float] | None:
+def _ends(steps: Lines, name: str) -> tuple[float, float] | None:
     """Return the means of the metric `name` over the first five and the last five steps; None if either lacks it."""
     ends = [
         [value for line in part if isinstance(value := line.get(name), int | float)]

@@ -212,7 +212,7 @@ class RunReader:
             ("Questions", str(data.get("train_file") or made)),
             ("Database", recorded or str(config.get("database", {}).get("path") or "sample")),
             ("Judge", str(config.get("judge", {}).get("name", "?"))),
-            ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # a run of verl has "verl"
+            ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # not "auto" in a run of verl
             *self._program(),
         ]
 

@@ -90,7 +90,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 end = "finished"
             except SqlAgentError as error:
                 failure = self._monitor.failure or error  # `error` may be a consequence of the monitor's failure
-                # An interrupt of all terminals may end the store before the run.
+                # An interrupt that reaches all processes may end the store before the run.
                 if not (self.interrupted and isinstance(failure, StoreLostError)):
                     self.error = failure
             finally:
@@ -108,7 +108,16 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         store = self.get_store()
         if isinstance(store, RunStore):  # the run's own store needs no lease
             return
-        self._lease = LeaseHolder(store, uuid4().hex, self._log.folder.name, on_loss=self._lose_store)
+
+        def fail(other: str) -> None:
+            self._fail(
+                TrainingError(
+                    f"the run {other} took the store at {self.store_address.url} while this run was suspended",
+                    hint="continue this run with --resume after the other run has ended, or with another store",
+                )
+            )
+
+        self._lease = LeaseHolder(store, uuid4().hex, self._log.folder.name, on_loss=fail)
         with named_store_errors():
             other = await self._lease.acquire()
         if other is not None:
@@ -116,14 +125,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 f"the run {other} already uses the store at {self.store_address.url}",
                 hint="wait until that run has ended, or start another store on another port",
             )
-
-    def _lose_store(self, other: str) -> None:
-        self._fail(
-            TrainingError(
-                f"the run {other} took the store at {self.store_address.url} while this run was suspended",
-                hint="continue this run with --resume after the other run has ended, or with another store",
-            )
-        )
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
         """Await a reply that may never come from another process; return None as soon as a signal ends the run."""

@@ -22,15 +22,15 @@ from sql_agent.training.policy.model import Policy
 
 _WARMUP_STEPS = 2  # needed, because AdamW's first step moves every weight by the full learning rate
 _MAX_GRAD_NORM = 1.0  # maximum L2 norm; a larger gradient is scaled down to this norm
-_FROZEN_SHARE = 0.5  # share of the layers, the lower ones, that local.cheap_update freezes
+_FROZEN_SHARE = 0.5  # local.cheap_update freezes this share of the layers, from the lowest layer up
 
 
 @dataclass(frozen=True)
 class _Item:
     """A token sequence and the advantage of its rollout.
 
-    `old` (response tokens,) has the log-probabilities of the response before the step's first minibatch, or is None if
-    the step has only one minibatch, which is then on-policy.
+    `old` (response tokens,) has the log-probabilities of the response before the step's first minibatch. It is None if
+    the step has only one minibatch, which is on-policy.
     """
 
     sequence: TokenSequence
@@ -57,7 +57,9 @@ class GrpoUpdate:
         self._warmup_steps = _WARMUP_STEPS if settings.local.cheap_update else 0
         self.half_updated = False
         if settings.local.cheap_update:
-            _freeze_lower_layers(policy.model)
+            layers = policy.model.model.layers
+            policy.model.get_input_embeddings().requires_grad_(False)
+            layers[: round(_FROZEN_SHARE * len(layers))].requires_grad_(False)
         trained = [weights for weights in policy.model.parameters() if weights.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=settings.train.lr, weight_decay=0.0)
         self.reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.train.kl_coef > 0 else None
@@ -159,12 +161,6 @@ class GrpoUpdate:
         return token_logprobs(model, sequences, bf16=self._bf16, temperature=self._temperature)
 
 
-def _freeze_lower_layers(model: Any) -> None:
-    layers = model.model.layers
-    model.get_input_embeddings().requires_grad_(False)
-    layers[: round(_FROZEN_SHARE * len(layers))].requires_grad_(False)
-
-
 def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[list[FinishedRollout]]:
     """Split `rollouts` into at most `parts` lists with about the same number of groups; a group is never split."""
     groups: dict[str, list[FinishedRollout]] = {}
@@ -188,8 +184,8 @@ def clipped_loss(
     """Return the clipped policy-gradient loss of a micro-batch and the number of its clipped tokens.
 
     The loss is summed over the sampled tokens and divided by `tokens`, which is the same for all micro-batches of a
-    minibatch, so that their losses add up to that of the minibatch. `new` and `old` are natural log-probabilities of
-    shape (rows, length), `advantages` has shape (rows,), and `mask` (rows, length) is 1.0 on sampled tokens. The ratio
+    minibatch, so that the micro-batches' losses add up. `new` and `old` are natural log-probabilities of shape (rows,
+    length), `advantages` has shape (rows,), and `mask` (rows, length) is 1.0 on sampled tokens. The ratio
     exp(new - old) is clipped to [1 - clip_low, 1 + clip_high] (Yu et al. 2025, arXiv:2503.14476, eq. 10).
     """
     ratio = torch.exp((new - old) * mask)

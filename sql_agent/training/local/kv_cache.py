@@ -35,8 +35,8 @@ def attend(
 
     `query` has the shape (rows, heads, tokens, head size); `key` and `value` may have fewer heads. With a prefix,
     `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may attend. One matrix product multiplies
-    the queries of all rows by the keys of the prefix, because most of a token's time would go into reading one copy of
-    the prefix for each row. Returns the output (rows, tokens, heads, head size), and None for the attention weights.
+    the queries of all rows by the keys of the prefix: most of the time would go into reading a copy of the prefix for
+    each row. Returns the output (rows, tokens, heads, head size), and None for the attention weights.
     """
     if prefix is None or attention_mask is None:
         result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -95,8 +95,8 @@ class RowCache:
 
     The DynamicCache of transformers copies all keys and values for each new token, and pads and copies all rows
     whenever a row is added or removed. With 64 rows these copies took most of the time. This cache writes new tokens in
-    place, and moves the last row to the index of a removed row. The shared `prefix` is stored once. It precedes column
-    0 of each row that was added with `has_prefix`, and `lengths` does not count it.
+    place, and moves the last row to the index of a removed row. The shared `prefix` is stored once, precedes column 0
+    of each row that was added with `has_prefix`, and is not counted in `lengths`.
     """
 
     def __init__(self, layers: int, prefix: Layers | None = None) -> None:
@@ -140,7 +140,7 @@ class RowCache:
         """Make room for new tokens in the rows from `first` on; return the arguments for the model's forward pass.
 
         `new` has the number of new tokens of each row. The rows are padded on the right, where causal attention lets no
-        real token attend to the padding. Later tokens overwrite its keys and values.
+        real token attend to the padding. Later tokens overwrite the padding's keys and values.
         """
         columns = torch.tensor(self.lengths[first:])[:, None] + torch.arange(max(new))
         self.lengths[first:] = [length + more for length, more in zip(self.lengths[first:], new, strict=True)]
@@ -169,8 +169,8 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
     `columns` (rows, tokens) are the columns of the new tokens, and `width` is the number of columns that are read.
     """
 
-    keys: Tensor | None
-    values: Tensor | None
+    keys: Any  # a Tensor, or None before `reserve`
+    values: Any
     first: int
     columns: Tensor
     width: int
@@ -185,8 +185,6 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
         """Write the new tokens, and return the keys and values (rows, heads, width, head size) of their rows."""
         end = self.first + len(key_states)
         self.reserve(end, self.width, key_states)
-        if self.keys is None or self.values is None:
-            raise RuntimeError("the buffers are missing after `reserve`")
         rows = torch.arange(self.first, end)[:, None]
         self.keys[rows, :, self.columns] = key_states.transpose(1, 2)
         self.values[rows, :, self.columns] = value_states.transpose(1, 2)

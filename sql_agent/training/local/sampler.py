@@ -80,7 +80,7 @@ class Sampler:
     ) -> None:
         """Add a row for each of `requests`, and run `tails`, the uncached ends of the prompts, through the model.
 
-        Before each tail, the prompt has `shared` tokens of the common prefix and the tokens with the cached `starts`.
+        The tokens before a tail are cached: `shared` tokens of the common prefix, then those of the row's `starts`.
         """
         lengths = [len(tail) for tail in tails]
         for start in starts:

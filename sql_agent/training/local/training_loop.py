@@ -150,8 +150,8 @@ class LocalGrpo(TrainingAlgorithm):
     ) -> list[FinishedRollout]:
         """Run the rollouts of `requests`, which have the same step, and return the kept ones.
 
-        A signal cancels running rollouts; those that have ended are used again by --resume. Raises the monitor's
-        `failure` as soon as there is one.
+        A signal cancels running rollouts; --resume uses the ended rollouts again. Raises the monitor's `failure` as
+        soon as there is one.
         """
         which, waiting = (requests[0].mode, requests[0].step), list(requests)
         in_hand = self._log.take_in_hand(*which)

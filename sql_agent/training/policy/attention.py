@@ -104,9 +104,9 @@ def _common(first: Sequence[int], second: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class _Bounds:
-    """The lengths of a packed row's segments, and as tensors their cumulative ends, for queries and for keys.
+    """The numbers of queries and keys of a packed row's segments, and their cumulative sums as tensors.
 
-    `keys` are the indices in the row of all segments' keys, or None if each segment attends only to itself.
+    `keys` are the indices in the row of the keys of all segments, or None if each segment attends only to itself.
     """
 
     query_lengths: Sequence[int]

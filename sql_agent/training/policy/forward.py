@@ -29,7 +29,7 @@ def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
 
 
 def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
-    """Return the key-value cache (one row) of the token ids `prefix`, or None if it is not a plain DynamicCache."""
+    """Return the key-value cache (one row) of the token ids `prefix`; None if the model's cache is no DynamicCache."""
     cache = model.model(input_ids=torch.tensor([list(prefix)], device=model.device), use_cache=True).past_key_values
     if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
         return cache
@@ -76,7 +76,7 @@ def token_logprobs(
 
 
 def _packed_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[Tensor, list[Tensor]]:
-    """Return the hidden states (tokens, width) of a packed row, and the indices of those that predict each response."""
+    """Return the hidden states (tokens, width) of a packed row, and which of these states predict each response."""
     sequences = [s.prompt_ids + s.response_ids for s in batch]
     states, packing = packed_states(model.model, sequences)
     places = packing.places.split([len(s) for s in sequences])

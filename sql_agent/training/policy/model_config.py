@@ -106,7 +106,7 @@ class Shape:
 
     @property
     def autocast_layer_bytes(self) -> int:
-        """`layer_bytes` under autocast of fp32 weights: norms and residuals are fp32, and linear layers keep casts."""
+        """`layer_bytes` for fp32 weights under autocast, where norms are fp32 and linear layers keep bf16 inputs."""
         return 26 * self.hidden + 8 * self.queries + 8 * self.intermediate
 
     @property

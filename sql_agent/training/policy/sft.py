@@ -36,7 +36,7 @@ from sql_agent.training.serving.tool_format import Call
 
 _THREADS = 16  # maximum number of threads that run the SQL of demonstrations
 _SAID_EVERY = 500  # demonstrations between two progress lines
-_LOSSES = "sft.jsonl"  # in the folder of a cached model, one line for each step
+_LOSSES = "sft.jsonl"  # file in the folder of a cached model, with the loss of each step
 _FORMAT = 3  # part of the cache key; increment it when the demonstrations change
 _SHORT = 512  # minimum number of demonstrations to cover every question type
 
@@ -190,7 +190,7 @@ def _prepare_for_training(model: Any, compute: Compute) -> Any:
     # With a mask, cuDNN's attention returns NaN gradients for some lengths on H100 and H200 (pytorch#196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
     if compute.checkpointing:
-        # transformers 5.23 warns of the second name, and 5.9 lacks the first.
+        # transformers 5.9 has only the second name, of which 5.23 warns.
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
     if not compute.lora_rank:
