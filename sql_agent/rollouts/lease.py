@@ -63,7 +63,7 @@ class LeaseHolder:
             for _ in range(_EXPIRY_BEATS):
                 await asyncio.sleep(BEAT_S)
                 now = await read_lease(self._store)
-                if now is not None and now != found:
+                if now is not None and now != found and now[0].end is None:
                     return now[0].run
         await self._write()
         await asyncio.sleep(BEAT_S)

@@ -23,7 +23,7 @@ from sql_agent.database import Database, DatabasePool
 from sql_agent.errors import DatabaseFileError
 from sql_agent.reward import Judge
 from sql_agent.rollouts.run_settings import RESOURCE, settings_here, text_of
-from sql_agent.rollouts.spans import SEQUENCE_HEADER, record_span
+from sql_agent.rollouts.spans import SEQUENCE_HEADER, SpanOwner, record_span
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.resources import ends_without_memory
 from sql_agent.tasks.task import Task, load_task
@@ -95,7 +95,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             calls = self._numbers.pop(rollout_id)
         if self._on_record is not None:
             self._on_record(rollout.mode, record)
-        return [record_span(record, rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=calls + 1)]
+        return [record_span(record, SpanOwner(rollout_id, attempt_id, calls + 1))]
 
     @asynccontextmanager
     async def _opened(self, context: _RunContext, name: str | None) -> AsyncIterator[Database]:

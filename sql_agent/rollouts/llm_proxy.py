@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sql_agent.agent.workflows import ROLE_HEADER
 from sql_agent.config.endpoints import NO_API_KEY, plain_schema
 from sql_agent.rollouts.run_role import StoreAddress
-from sql_agent.rollouts.spans import PREFIX, ROLE_ATTRIBUTE, SEQUENCE_HEADER, SpanExporter, make_span
+from sql_agent.rollouts.spans import PREFIX, ROLE_ATTRIBUTE, SEQUENCE_HEADER, SpanExporter, SpanOwner, make_span
 from sql_agent.rollouts.store import StoreClient
 from sql_agent.system.resources import ends_without_memory
 from sql_agent.system.servers import bearer, uvicorn_server
@@ -164,46 +164,26 @@ class RolloutPath:
             number = int(given) if given else await proxy.get_store().get_next_span_sequence_id(rollout_id, attempt_id)
             policy: PolicyCalls | None = proxy.policy_calls
             if policy is not None and path in _PATHS:
-                await self._forward(policy, scope, receive, send, _Call(rollout_id, attempt_id, number))
+                started, request = time.time(), Request(scope, receive)
+                answer = await policy.answer(await request.body())
+                attributes = {} if answer.reply is None else _attributes(answer.reply, request.headers.get(ROLE_HEADER))
+                _send_span(SpanOwner(rollout_id, attempt_id, number), attributes, started, time.time())
+                await Response(answer.body, answer.status, media_type="application/json")(scope, receive, send)
                 return
             named = {"x-rollout-id": rollout_id, "x-attempt-id": attempt_id, SEQUENCE_HEADER: str(number)}
             headers = [*scope["headers"], *((key.encode(), value.encode()) for key, value in named.items())]
             scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
         await self._app(scope, receive, send)
 
-    async def _forward(self, policy: PolicyCalls, scope: Scope, receive: Receive, send: Send, call: _Call) -> None:
-        started = time.time()
-        request = Request(scope, receive)
-        answer = await policy.answer(await request.body())
-        attributes = {} if answer.reply is None else _attributes(answer.reply, request.headers.get(ROLE_HEADER))
-        call.send(attributes, started, time.time())
-        await Response(answer.body, answer.status, media_type="application/json")(scope, receive, send)
 
+def _send_span(owner: SpanOwner, attributes: dict[str, str], start: float, end: float) -> None:
+    """Queue the span of a model call for the store.
 
-@dataclass(frozen=True)
-class _Call:
-    """The ids of a model call; `number`, from 1 in each rollout, is the sequence id of the span."""
-
-    rollout_id: str
-    attempt_id: str
-    number: int
-
-    def send(self, attributes: dict[str, str], start: float, end: float) -> None:
-        """Queue the call's span, from `start` to `end` (Unix time), for the store.
-
-        A failed call has a span without `attributes`, because a gap in the sequence ids counts as a lost span.
-        """
-        span = make_span(
-            _CALL,
-            attributes,
-            rollout_id=self.rollout_id,
-            attempt_id=self.attempt_id,
-            sequence_id=self.number,
-            seconds=(start, end),
-        )
-        proxy = _proxy()
-        store = proxy.get_store()
-        proxy.exporter.send(store.otlp_traces_endpoint(), [span], token=store.token)
+    A failed call has a span without `attributes`, because a gap in the sequence ids counts as a lost span.
+    """
+    proxy = _proxy()
+    store, span = proxy.get_store(), make_span(_CALL, attributes, owner, start, end)
+    proxy.exporter.send(store.otlp_traces_endpoint(), [span], token=store.token)
 
 
 class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
@@ -225,10 +205,9 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
         self._send(request_data["proxy_server_request"]["headers"], {}, now, now)
 
     def _send(self, headers: Mapping[str, str], attributes: dict[str, str], start: float, end: float) -> None:
-        if "x-rollout-id" not in headers:
-            return  # not a call of a rollout
-        call = _Call(headers["x-rollout-id"], headers["x-attempt-id"], int(headers[SEQUENCE_HEADER]))
-        call.send(attributes, start, end)
+        if "x-rollout-id" in headers:  # otherwise it is no call of a rollout
+            owner = SpanOwner(headers["x-rollout-id"], headers["x-attempt-id"], int(headers[SEQUENCE_HEADER]))
+            _send_span(owner, attributes, start, end)
 
 
 def _proxy() -> Any:
@@ -270,7 +249,7 @@ class PolicyCalls:
             call = from_json(body)
             model = self._models[call["model"]]
         except (ValueError, KeyError, TypeError) as error:
-            return _failed(400, f"not a call of a known model ({', '.join(self._models)}): {error!r}")
+            return _failed(400, f"the call names none of the models {', '.join(self._models)}: {error!r}")
         call |= {"model": model.model, "return_token_ids": True}
         if "tools" in call:
             call["tools"] = plain_schema(call["tools"])

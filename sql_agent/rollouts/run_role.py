@@ -101,7 +101,7 @@ def check_store(store: StoreAddress) -> None:
             request = urllib.request.Request(store.url + path, headers=bearer(store.token))  # noqa: S310  checked
             with DIRECTLY.open(request, timeout=_TIMEOUT_S) as response:
                 if path == HEALTH_PATH and b'"ok"' not in response.read(1000):
-                    raise ConfigError(f"the server at {store.url} is no store of agent-lightning", hint=_START)
+                    raise ConfigError(f"the server at {store.url} is not an agent-lightning store", hint=_START)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.HTTPStatus.UNAUTHORIZED:
@@ -110,7 +110,7 @@ def check_store(store: StoreAddress) -> None:
                 hint="set STORE_TOKEN, in the environment or .env, to the token with which the store was started",
             ) from None
         raise ConfigError(
-            f"the server at {store.url} is no store of agent-lightning: {path} has status {error.code}",
+            f"the server at {store.url} is not an agent-lightning store: {path} has status {error.code}",
             hint=_START,
         ) from None
     except (OSError, http.client.HTTPException) as error:

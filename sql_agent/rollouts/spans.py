@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import agentlightning as agl
 import aiohttp
@@ -41,20 +41,20 @@ _BATCH_S = 0.02  # time to wait for more spans, to send all in one request
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
-def record_span(record: RolloutRecord, *, rollout_id: str, attempt_id: str, sequence_id: int) -> ReadableSpan:
+class SpanOwner(NamedTuple):
+    """The rollout and the attempt of a span, and the number of the span, which counts from 1 in each rollout."""
+
+    rollout_id: str
+    attempt_id: str
+    sequence_id: int
+
+
+def record_span(record: RolloutRecord, owner: SpanOwner) -> ReadableSpan:
     """Return a span with a rollout's record and, unless the rollout is dropped, its reward."""
     attributes: dict[str, Any] = {_RECORD: record.model_dump_json()}
     if record.reward:
         attributes |= {_REWARD_NAME: "primary", _REWARD_VALUE: record.reward.total}
-    now = time.time()
-    return make_span(
-        AGL_OBJECT,
-        attributes,
-        rollout_id=rollout_id,
-        attempt_id=attempt_id,
-        sequence_id=sequence_id,
-        seconds=(now, now),
-    )
+    return make_span(AGL_OBJECT, attributes, owner, time.time(), time.time())
 
 
 class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
@@ -159,26 +159,17 @@ def _reason_to_drop(status: str, record: RolloutRecord | None, triplets: int, mi
     return Drop(cause=cause, detail=detail)
 
 
-def make_span(
-    name: str,
-    attributes: Mapping[str, Any],
-    *,
-    rollout_id: str,
-    attempt_id: str,
-    sequence_id: int,
-    seconds: tuple[float, float],
-) -> ReadableSpan:
-    """Return a span of an attempt; `seconds` are its start and end in Unix time."""
-    owner: dict[str, str | int] = {
-        LightningResourceAttributes.ROLLOUT_ID.value: rollout_id,
-        LightningResourceAttributes.ATTEMPT_ID.value: attempt_id,
-        LightningResourceAttributes.SPAN_SEQUENCE_ID.value: sequence_id,
+def make_span(name: str, attributes: Mapping[str, Any], owner: SpanOwner, start: float, end: float) -> ReadableSpan:
+    """Return the span of `owner` from `start` to `end` (Unix time)."""
+    ids: dict[str, str | int] = {
+        LightningResourceAttributes.ROLLOUT_ID.value: owner.rollout_id,
+        LightningResourceAttributes.ATTEMPT_ID.value: owner.attempt_id,
+        LightningResourceAttributes.SPAN_SEQUENCE_ID.value: owner.sequence_id,
     }
-    start, end = seconds
     return ReadableSpan(
         name=name,
         context=SpanContext(random.getrandbits(128), random.getrandbits(64), is_remote=False),
-        resource=Resource(owner),  # Resource.create would inspect the machine each time
+        resource=Resource(ids),  # Resource.create would inspect the machine each time
         attributes=dict(attributes),
         status=Status(StatusCode.OK),
         start_time=int(start * 1e9),

@@ -84,7 +84,7 @@ def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
         found = local_checkpoints(folder)
         model = str(found[max(found)] / "model") if found else f"the result of `sql-agent export {folder} OUT`"
         raise ResumeError(
-            f"changed since {folder} began: {' and '.join(changed)}",
+            f"{' and '.join(changed)} changed after {folder} began",
             hint="restore the original data, or train a new run on the changed data: without --resume, with another "
             f"run_name and with --model {model}",
         )

@@ -224,7 +224,7 @@ async def test_a_runner_waits_for_a_store_that_is_gone_and_leaves_when_its_run_h
 
 
 def test_what_is_no_store_is_said_in_one_line() -> None:
-    with web_page() as page, pytest.raises(ConfigError, match="is no store of agent-lightning"):
+    with web_page() as page, pytest.raises(ConfigError, match="is not an agent-lightning store"):
         check_store(StoreAddress(page))
 
 

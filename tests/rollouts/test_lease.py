@@ -58,6 +58,18 @@ async def test_of_algorithms_that_begin_at_the_same_time_one_has_the_store(
     await later.release("finished")
 
 
+async def test_an_algorithm_that_ends_while_the_next_one_waits_leaves_the_store_to_it() -> None:
+    store = agl.InMemoryLightningStore()
+    ending = lease.LeaseHolder(store, "0", "ending")
+    assert await ending.acquire() is None
+    following = lease.LeaseHolder(store, "1", "following")
+    acquired = asyncio.create_task(following.acquire())
+    await asyncio.sleep(0.05)
+    await ending.release("finished")
+    assert await acquired is None
+    await following.release("finished")
+
+
 async def test_an_algorithm_that_was_killed_leaves_the_store_to_the_next_one() -> None:
     store = agl.InMemoryLightningStore()
     killed = lease.Lease(session="0", run="killed", resources_id="rs-1")

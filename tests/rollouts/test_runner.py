@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from sql_agent.rollouts import runner as rollout_runner
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.runner import ConcurrentRunner
-from sql_agent.rollouts.spans import make_span
+from sql_agent.rollouts.spans import SpanOwner, make_span
 from sql_agent.rollouts.store import RunStore, StoreClient, served_store
 
 
@@ -26,8 +26,8 @@ class Echo(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[ReadableSpan]:
         if task["question"] == "fail":
             raise ValueError("the agent failed")
-        owner = {"rollout_id": rollout.rollout_id, "attempt_id": rollout.attempt.attempt_id}
-        return [make_span(task["question"], {}, sequence_id=1, seconds=(1.0, 2.0), **owner)]
+        owner = SpanOwner(rollout.rollout_id, rollout.attempt.attempt_id, 1)
+        return [make_span(task["question"], {}, owner, 1.0, 2.0)]
 
 
 class Refusing(RunStore):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from sql_agent.rollouts.spans import read_rollout, record_span
+from sql_agent.rollouts.spans import SpanOwner, read_rollout, record_span
 from sql_agent.schemas import Outcome
 from tests.support.records import record
 
@@ -12,7 +12,7 @@ from tests.support.records import record
 def drop_of(outcome: Outcome, turns: int) -> str:
     """Why a rollout is dropped that ended with `outcome` after `turns` of which no triplet came back."""
     given = record(7, judge=0.0, outcome=outcome, turns=turns)
-    spans = [record_span(given, rollout_id="r", attempt_id="a", sequence_id=1)]
+    spans = [record_span(given, SpanOwner("r", "a", 1))]
     ended, adapter = SimpleNamespace(rollout_id="r", status="succeeded"), SimpleNamespace(adapt=lambda spans: [])
     return str(read_rollout(ended, "g", spans, 0, adapter=adapter, train_roles="write").dropped)
 

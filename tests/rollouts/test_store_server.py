@@ -13,7 +13,7 @@ import pytest
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts import runner, spans
 from sql_agent.rollouts.run_role import StoreAddress, check_store
-from sql_agent.rollouts.spans import SpanExporter, make_span
+from sql_agent.rollouts.spans import SpanExporter, SpanOwner, make_span
 from sql_agent.rollouts.store import RunStore, StoreClient, served_store
 from tests.support.processes import free_port
 
@@ -45,7 +45,7 @@ async def test_both_servers_give_the_same_answers(client: StoreClient) -> None:
     ids = {"rollout_id": taken.rollout_id, "attempt_id": taken.attempt.attempt_id}
     issued = await client.get_next_span_sequence_id(**ids)
     exporter = SpanExporter()
-    call = make_span("call", {"ids": "[1, 2]"}, sequence_id=issued, seconds=(1.0, 2.0), **ids)
+    call = make_span("call", {"ids": "[1, 2]"}, SpanOwner(**ids, sequence_id=issued), 1.0, 2.0)
     for _ in range(2):  # sent twice, because an answer was lost
         await exporter.send(client.otlp_traces_endpoint(), [call], token=client.token)
     await exporter.close()
@@ -79,7 +79,7 @@ async def test_whoever_sends_spans_gets_whatever_error_keeps_them_from_the_store
     monkeypatch.setattr(spans, "_RETRIES", 1)
     monkeypatch.setattr(aiohttp.ClientSession, "post", Mock(side_effect=RuntimeError("the handler is closed")))
     exporter = SpanExporter()
-    span = make_span("call", {}, rollout_id="r", attempt_id="a", sequence_id=1, seconds=(1.0, 2.0))
+    span = make_span("call", {}, SpanOwner("r", "a", 1), 1.0, 2.0)
     with pytest.raises(TrainingError, match="did not accept 1 spans: RuntimeError: the handler is closed"):
         await asyncio.wait_for(exporter.send("http://127.0.0.1:1", [span]), timeout=10)
     await exporter.close()

@@ -167,7 +167,7 @@ def test_a_database_or_questions_that_changed_since_the_run_began_are_named(tmp_
     ):
         with pytest.raises(ResumeError) as refused:
             check_inputs(folder, began | changed)
-        assert refused.value.message == f"changed since {folder} began: {named}"
+        assert refused.value.message == f"{named} changed after {folder} began"
         assert "run_name" in str(refused.value.hint) and "step-000010/model" in str(refused.value.hint)
     check_inputs(folder, {"the training questions": began["the training questions"]})  # now on a server
 
