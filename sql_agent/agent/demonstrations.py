@@ -58,7 +58,7 @@ Demonstrate = Callable[[int, Question, Task, Database, Settings], Demonstration]
 
 
 def demonstrate(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Return a demonstration of the workflow of `settings`; of abstaining if the question has no gold SQL.
+    """Return a demonstration of the workflow of `settings`, or of a refusal if the question has no gold SQL.
 
     `number`, the index of the demonstration, selects the role and the mistake.
     """
@@ -70,8 +70,8 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
     """Return a tool call for each gold statement, sometimes with a mistake before or after, and then the answer.
 
     The model is not trained on a statement that fails, that repeats another statement, or that finds nothing while a
-    later statement finds something, so that the model learns to recover from a failed search, not to search in vain.
-    If no statement finds anything, the model is trained on all statements.
+    later statement finds something: the model shall learn to recover from a failed search, not to make one. If no
+    statement finds anything, the model is trained on all statements of the gold SQL.
     """
     answers = [database.query(sql) for sql in question.statements]
     is_found = list(map(_finds_something, answers))
@@ -81,8 +81,7 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
     ]
     max_calls = most_calls(settings)
     if number % _MISTAKE_EVERY == 1:
-        count, which = divmod(number // _MISTAKE_EVERY, len(_MISTAKES))
-        longer = _MISTAKES[which](queries, database, max_calls, count)
+        longer = _with_mistake(queries, database, max_calls, number // _MISTAKE_EVERY)
         queries = longer if len(longer) <= max_calls else queries
     answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
     system = task.instructions(question.lang, database, settings)
@@ -100,30 +99,27 @@ class _Query:
 
 
 def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTurn]:
-    """Yield a tool call for each of `queries`, with the results and hints of a rollout limited to `max_calls` calls."""
+    """Yield a tool call for each query, with the result and hints that a rollout of `max_calls` calls would show."""
     for place, query in enumerate(queries):
         before = [earlier.sql for earlier in queries[:place]]
         shown = answer_json(in_rollout(query.answer, query.sql, before, max_calls))
         yield DemonstratedTurn(query.sql, shown, query.is_trained, is_call=True)
 
 
-def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries`, preceded by a copy of the first statement that a mistake makes fail."""
-    failing = with_mistake(queries[0].sql, database, number)
-    return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
+def _with_mistake(queries: Sequence[_Query], database: Database, max_calls: int, number: int) -> list[_Query]:
+    """Return `queries` with a typical mistake of models, in turn by `number`.
 
-
-def _repeated(queries: Sequence[_Query], _database: Database, _max_calls: int, number: int) -> list[_Query]:
-    place = number % len(queries)
-    return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
-
-
-def _repeated_to_the_end(queries: Sequence[_Query], _database: Database, max_calls: int, _number: int) -> list[_Query]:
+    The mistakes are a failing copy of the first statement before it, a statement that is repeated once, and a last
+    statement that is repeated until no call is left.
+    """
+    number, kind = divmod(number, 3)
+    if kind == 0:
+        failing = with_mistake(queries[0].sql, database, number)
+        return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
+    if kind == 1:
+        place = number % len(queries)
+        return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
     return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
-
-
-# Typical mistakes of models: a failing statement, and a statement repeated once or until no turn is left.
-_MISTAKES = (_after_error, _repeated, _repeated_to_the_end)
 
 
 def _check_rewrite(
@@ -131,7 +127,7 @@ def _check_rewrite(
 ) -> Demonstration:
     """Return a conversation of the role `write`, sometimes with a rewrite, or of the role `answer`.
 
-    A rewrite corrects a failing statement, or the question's earlier statements if all of these find nothing.
+    A rewrite replaces a failing statement, or the question's earlier statements if none of them finds anything.
     """
     lang, gold = question.lang, question.statements[-1]
     system, asked = task.describe(lang, database, settings), task.question_text(question, database)
@@ -185,8 +181,8 @@ def _sentences(lang: Lang) -> dict[str, str]:
 def query_thoughts(statements: Sequence[str], lang: Lang, task: Task, database: Database) -> Iterator[str]:
     """Yield the thought before each of `statements`, which are run one after the other.
 
-    A thought names the columns that the statement reads, with the task's labels, then those of later statements.
-    Columns with the names of rows are left out.
+    A thought names the columns that the statement reads, with the task's labels, then the columns that later statements
+    read. Columns with the names of rows are left out.
     """
     sentences = _sentences(lang)
     read = [_columns_read(sql, task, database) for sql in statements]
@@ -213,7 +209,7 @@ def _label(column: _Column, lang: Lang, task: Task) -> str:
 
 
 def _columns_read(sql: str, task: Task, database: Database) -> list[_Column]:
-    """Return the columns that `sql` reads, without names and keys of rows; [] if more than three or invalid SQL."""
+    """Return the columns that `sql` reads, without names and keys of rows; [] for more than three, or invalid SQL."""
     schema = database.schema
     try:
         tree = parse(sql, database.dialect)

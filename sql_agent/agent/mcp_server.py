@@ -78,7 +78,7 @@ class _QueryTool(Tool):
         self._database = database
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        """Run the statement in `arguments` on the tables after the changes that the request's `_meta` lists."""
+        """Run the statement in `arguments`, on the tables with the changes that the request's `_meta` lists."""
         try:
             sql = sql_of(arguments)
             changes = _changes()

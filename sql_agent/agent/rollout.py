@@ -31,8 +31,8 @@ Asked = tuple[str, Question]  # a question with the name of its set
 OnRecord = Callable[[str, RolloutRecord], None]
 
 _PAUSES_S = (1.0, 2.0, None)  # pause after each failed attempt at a question; None: no further attempt
-# Seconds between the starts of two workers. When workers started together, they needed the processor at the same
-# moments, and 500 questions with 32 workers took 12 to 21 % longer.
+# Seconds between the starts of two workers. Workers that started together needed the processor at the same moments:
+# 500 questions with 32 workers took 12 to 21 % longer.
 _STAGGER_S = 0.02
 _DEAD_AFTER = 8  # number of consecutive failures after which the model server counts as down
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # of various servers

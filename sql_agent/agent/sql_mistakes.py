@@ -22,7 +22,7 @@ _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-
 
 
 def with_mistake(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
-    """Return `sql` with a mistake, and the resulting error, as one pair; () if no mistake makes `sql` fail."""
+    """Return a list of one pair, `sql` with a mistake and the resulting error; () if no mistake makes `sql` fail."""
     for broken in _mistakes(sql, database.schema, number):
         answer = database.query(broken)
         if answer.error is not None:
@@ -87,7 +87,7 @@ def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
 def _tested_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
     """Return `sql` with a column before `= 'text'` or `LIKE 'text'` replaced by a column that its tables lack.
 
-    The hint for the error then has the statement that searches the text in a column of the right table.
+    The hint for this error suggests the statement that searches the text in a column of the right table.
     """
     chosen = _one_of([match for match in _TESTED.finditer(sql) if match["column"]], number)
     read = {fold(match["table"]) for match in _with_table(_FROM, sql)}

@@ -31,8 +31,8 @@ class QueryObserver(Protocol):
 class QueryTool:
     """Runs statements on a database for one rollout; `calls` lists the finished calls in order.
 
-    Small models repeat a statement without rows until no turn is left for the answer. Hints therefore mark a repeated
-    statement, and the last of `max_calls` statements.
+    Small models repeat a statement that finds no rows until no turn is left for the answer. Therefore a hint tells the
+    model that it repeats a statement, or that the statement was the last of `max_calls`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ def most_calls(settings: Settings) -> int:
 
 
 def in_rollout(answer: QueryAnswer, sql: str, before: Sequence[str], max_calls: int | None) -> QueryAnswer:
-    """Return `answer`, with another hint if no query is left or `sql` is one of the earlier statements `before`."""
+    """Return `answer`, with a further hint if no query is left or `sql` is one of the earlier statements `before`."""
     if max_calls is not None and len(before) + 1 >= max_calls:
         return _with_hint(answer, LAST)
     own = answer.error.hint if answer.error is not None else answer.hint

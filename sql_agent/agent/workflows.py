@@ -163,11 +163,11 @@ async def check_rewrite(session: AgentSession) -> str:
     """Write and run a statement, check and rewrite the statement until the check approves, and return the answer.
 
     At most `agent.max_turns` statements are written. A statement with an error or a hint is rewritten without a check,
-    because the error or hint says what to change. The last statement, which cannot be rewritten, is not checked.
-    If the task has no checks, a statement with rows is final, and any other is rewritten. The workflow also ends when a
-    rewrite repeats the statement, or when the model abstains. A rewrite continues the conversation of the role `write`,
-    so that both are one training sequence. The answer is the statement, or, if the task does not want SQL, the text
-    that the role `answer` writes from the result.
+    because the error or hint says what to change. The last statement, which cannot be rewritten, is not checked. If the
+    task has no checks, a statement with rows is final, and a statement without rows is rewritten. The workflow also
+    ends when a rewrite repeats the statement, or when the model abstains. A rewrite continues the conversation of the
+    role `write`, so that both are one training sequence. The answer is the statement or, if the task does not want SQL,
+    the text that the role `answer` writes from the result.
     """
     task, lang = session.task, session.question.lang
     question = await session.database.in_thread(task.question_text, session.question, session.database)
@@ -200,7 +200,7 @@ async def check_rewrite(session: AgentSession) -> str:
 
 
 async def _check(session: AgentSession, message: str, system: str) -> str:
-    """Return the check's text; "" for an unusable reply, which counts as approval."""
+    """Return the text of the check; "" if the reply is unusable, which counts as approval."""
     try:
         return await session.ask([user(message)], system=system, role=CHECK)
     except ModelBehaviorError:

@@ -1,4 +1,4 @@
-"""Derive missing evidence of prose references: what the reference quotes from the rows that the question is about."""
+"""Derive missing evidence of prose references from the texts that a reference quotes from rows of the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sql_agent.schemas import Evidence, QueryAnswer, Question
 
 _NAME = re.compile(r"\w+")
 _SHORTEST = 2  # minimum length of a cell; nearly every text contains a single character
-_LETTER = "[a-z0-9À-ɏ]"  # of a word; words of Chinese have no ends
+_LETTER = "[a-z0-9À-ɏ]"  # a character of a word; Chinese words have no visible ends
 _ITEM_END = re.compile(r"[;；、\n]")
 
 
@@ -42,9 +42,9 @@ def lacks_evidence(question: Question) -> bool:
 def derive_evidence(question: Question, database: Database) -> tuple[Evidence, ...]:
     """Return each distinct cell of the gold SQL's result that the reference quotes as a whole.
 
-    A cell that the question quotes too, such as a name, is not part of the answer. The id of a cell's row is in the
-    column `id` of the result; in a result without ids, only a cell whose text is unique in its column is used. Without
-    gold SQL, return the quoted items of a cell of each row that the question names.
+    A cell that the question also quotes, such as a name, is not part of the answer. The id of a cell's row is in the
+    column `id` of the result; without this column, only a cell whose text is unique in its column is used. For a
+    question without gold SQL, return items of a cell of each row that the question names, if the reference quotes them.
     """
     if not question.statements:
         return tuple(dict.fromkeys(_of_named_rows(question, database)))
@@ -77,7 +77,7 @@ def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database
 
 
 def _of_named_rows(question: Question, database: Database) -> Iterator[Evidence]:
-    """Yield, for each row whose name is in the question, the items of the cell of which the reference quotes most."""
+    """Yield, for each row that the question names, the quoted items of the cell of which the reference quotes most."""
     named = [value for value in database.named_values(question.question) if value.operator == "="]
     for table, column, name in ((*place, value.value) for value in named for place in value.columns):
         text, key = database.dialect.text_literal(name), database.schema.row_key(table)
@@ -96,13 +96,14 @@ def _of_named_rows(question: Question, database: Database) -> Iterator[Evidence]
 
 
 def _quoted_items(cell: str, question: Question) -> list[str]:
-    """Return the items of `cell` that the reference has as words, and the question has not."""
+    """Return the items of `cell` that occur as whole words in the reference, but not in the question."""
     items = [item.strip() for item in _ITEM_END.split(cell)]
     return [item for item in items if len(item) >= _SHORTEST and _has(question.answer, item)
             and not _has(question.question, item)]  # fmt: skip
 
 
 def _has(text: str, item: str) -> bool:
+    """Return whether `item` occurs in `text` as whole words and numbers: not "5 mg" in "2.5 mg"."""
     return re.search(rf"(?<!{_LETTER})(?<!\d[.,]){re.escape(item)}(?!{_LETTER})", text, re.IGNORECASE) is not None
 
 

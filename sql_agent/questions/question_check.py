@@ -22,9 +22,10 @@ from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
 
 Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
-# Minimum share of gold SQL that returns rows, and minimum mean score of references, which limits every policy's reward.
+# Minimum share of gold queries that return rows, and minimum mean score of the references. No model can earn a higher
+# mean reward than the references.
 REQUIRED_SHARE = 0.9
-_MIN_CHECKED = 8  # minimum number of questions, even after the time limit
+_MIN_CHECKED = 8  # minimum number of checked questions, even after the time limit
 _COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)
 _TABLE = re.compile(r"""\b(?:FROM|JOIN)\s+(\w+|`(?:[^`]|``)+`|"(?:[^"]|"")+")""", re.IGNORECASE)
 _NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})
@@ -92,7 +93,7 @@ def _calls(statements: Iterable[str], database: Database) -> tuple[QueryCall, ..
 
 
 def read_example(question: Question, database: Database, reader: Reader, names: Mapping[str, Naming]) -> Example:
-    """Return `question` with the results of the queries that `Example` lists.
+    """Return `question` with the results of its gold SQL and of the other queries that `Example` lists.
 
     Raises DataError if the question has no gold SQL or the gold SQL fails.
     """
@@ -161,7 +162,7 @@ def reference_form(question: Question, reader: Reader) -> Form:
 
 
 class QuoteCounts(NamedTuple):
-    """The numbers of evidence quotes that were found in their cells, and that could not be checked."""
+    """The number of evidence quotes that were found in their cells, and the number of quotes that were not checked."""
 
     found: int
     unchecked: int

@@ -112,7 +112,7 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
     for name, value in question.model_dump().items():
         try:
             json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:  # no store accepts such a text, so rollouts with the question would time out
+        except UnicodeEncodeError:  # no store accepts such a text: rollouts of the question would time out
             problem = "a text has half of a surrogate pair, such as \\ud800, and cannot be written as UTF-8"
             raise DataError(f"{where}, column {columns[name]}: {problem}", hint="correct the value") from None
     return question

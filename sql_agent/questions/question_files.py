@@ -31,8 +31,9 @@ _SCHEMA = pa.schema(
 def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> list[Question]:
     """Read the questions of a .parquet or .jsonl file.
 
-    `mapping` maps fields to columns; other fields are read from the columns in `question_columns.SPELLINGS`. A question
-    and a reference answer are required. A row without an id gets its number as id, as in "mine-3".
+    `mapping` maps fields to columns. A field that it lacks is read from a column in `question_columns.SPELLINGS`. A
+    question and a reference answer are required. Row 3 of mine.jsonl gets the id "mine-3" if it has none. Raises
+    DataError for a file or a row that is wrong.
     """
     path = Path(path)
     questions: list[Question] = []

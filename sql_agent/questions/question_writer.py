@@ -94,8 +94,8 @@ class QuestionWriter:
     """Rewords questions about one database.
 
     `wordings` is how many texts are requested for a question, MOST_WORDINGS at most. `tables` describe the database to
-    the teacher, by language. `namings` are the name columns and aliases of each table. `words` belong
-    to the task. `used` collects the accepted texts.
+    the teacher, by language. `namings` are the name columns and aliases of each table. `words` are the task's words by
+    language. `names_in` finds names of rows in a text. `used` collects the texts that pass the checks without a model.
     """
 
     client: JudgeClient
@@ -118,8 +118,7 @@ class QuestionWriter:
     async def rewrite(self, question: Question, half: Half, most: int) -> tuple[Rewriting, Usage]:
         """Request new texts, and for each text a statement that shows its meaning; return the log entry and the cost.
 
-        Texts after `most` accepted ones are not checked. A text that passes the checks without a model is added to
-        `used`.
+        Once `most` texts are accepted, the others are not checked.
         """
         requests, tried = _Requests(self.client, Usage()), list[TriedText]()
         prompt = self._writing_prompt(question, half)
@@ -143,7 +142,7 @@ class QuestionWriter:
         return await self._meaning_problem(question.model_copy(update={"question": text}), reader, requests)
 
     async def _meaning_problem(self, question: Question, reader: Reader, requests: _Requests) -> Problem | None:
-        """Return why the teacher's statement for a text does not give the reference; None if it does."""
+        """Return why the teacher's statement for the new text does not give the reference; None if it does."""
         calls = await self._look_up(question, requests)
         if calls and (error := calls[-1].answer.error):
             return _answered_otherwise(calls, error.message)
@@ -182,7 +181,7 @@ class QuestionWriter:
         return calls
 
     async def _read_off(self, question: Question, found: QueryCall, requests: _Requests) -> str:
-        """Return the answer in the rows: the reference if the cells are its facts, else the teacher's answer."""
+        """Return the answer that the rows give: the reference if the cells are its facts, else the teacher's answer."""
         cells = [str(cell) for record in found.answer.records for cell in record if cell is not None]
         if question.enough is None and sorted(cells) == sorted(facts_of(question.answer)):
             return question.answer

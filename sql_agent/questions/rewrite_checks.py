@@ -29,7 +29,7 @@ Reason = Literal[
 ]
 
 NamesIn = Callable[[str], Iterable[str]]  # returns the names of database rows in a text
-# Characters that may be added to a question, for a person and a situation.
+# Maximum number of characters that a new text may add to a question.
 _MAX_ADDED_CHARS: dict[Lang, int] = {"en": 240, "zh": 100}
 _WILDCARDS = re.compile(r"[%\n]+")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -66,9 +66,9 @@ class UsedTexts:
 def kept_texts(question: Question) -> tuple[str, ...]:
     """Return the texts that a new wording must contain verbatim.
 
-    These are the string literals of the gold SQL, the quotes of the evidence and their items that occur in the
-    question, and its other numbers. A misspelt name is one of these texts, because the first statement of the gold SQL
-    searches for it.
+    These are the string literals of the gold SQL, the quotes of the evidence and the items of these quotes, each if it
+    occurs in the question, and the question's other numbers. A misspelt name is one of these texts, because the first
+    statement of the gold SQL searches for it.
     """
     asked = normalise(question.question)
     texts = [*_sql_texts(question), *(item.quote for item in question.evidence)]
@@ -122,7 +122,7 @@ def _sql_texts(question: Question) -> Iterator[str]:
 
 
 def _answer_items(question: Question, reader: Reader) -> Iterator[str]:
-    """Yield the normalised items that a text must not reveal: for yes or no those of the cell that decides."""
+    """Yield the normalised items that a text must not reveal; for the answer yes or no, the items of the evidence."""
     if reader.is_refusal(question.answer):
         return
     number = reader.number_or_yes_no(question.answer, question.question)
@@ -143,7 +143,7 @@ def _is_new(item: str, old: str, new: str) -> bool:
 
 
 def _occurs_in(part: str, text: str) -> bool:
-    """Return whether `part` occurs in `text` at the start of a word: "iron" not in "environment", "1" not in "10"."""
+    """Return whether a word or number in `text` begins with `part`: not "iron" in "environment", nor "1" in "10"."""
     return re.search(rf"(?<![a-z0-9]){re.escape(normalise(part))}(?!\d)", normalise(text)) is not None
 
 

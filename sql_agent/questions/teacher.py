@@ -1,4 +1,4 @@
-"""Send each question to a teacher model: to keep or drop the question, or to turn a prose reference into facts.
+"""Ask a teacher model about each question: whether to keep it, or which facts its prose reference states.
 
 Requests run in parallel. Each reply is written to disk at once, so that no request is paid twice after a restart.
 """
@@ -97,7 +97,7 @@ class TeacherRun:
     usage: Usage = field(default_factory=Usage)
 
     async def ask_each(self, questions: Sequence[Asked], ask: Callable[[Asked], Awaitable[Usage]]) -> None:
-        """Call `ask`, which must log the reply and return the cost, for each question, or table.
+        """Call `ask` for each question (or table). `ask` must log the reply and return the cost.
 
         A question with a refused request or a truncated reply is added to `failed`. After any other error no further
         request is sent; once the running requests have ended, the first such error is raised.
@@ -171,7 +171,7 @@ class FactList(Record):
 
 
 class Rewritten(NamedTuple):
-    """A question whose reference is now facts, or is still prose because of `problem`; and the cost."""
+    """A question whose reference consists of facts, or is still prose because of `problem`; and the cost."""
 
     question: Question
     problem: str
@@ -233,7 +233,7 @@ def _wrong_facts(facts: Sequence[str], sources: Sequence[str], lang: Lang) -> li
     wrong = []
     for fact in facts:
         if not any(fact in source for source in sources):
-            wrong.append((fact, "does not stand in a source to the letter"))
+            wrong.append((fact, "is not a verbatim part of a source"))
         elif is_prose(fact, lang):
             wrong.append((fact, "is several sentences or lines: give each by itself"))
     return wrong

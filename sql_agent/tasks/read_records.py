@@ -59,7 +59,10 @@ class SourceRecord:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record that is not imported: its place in the source, a reason to group by, and details such as an error."""
+    """A record that is not imported: its place in the source, a reason, and details such as an error.
+
+    Reports group rejected records by the reason.
+    """
 
     place: str
     reason: str
@@ -117,7 +120,7 @@ def read_records(source: Source, tables: Sequence[str], say: Callable[[str], Non
 
 
 def json_record(place: str, fields: Any) -> SourceRecord | Rejected:
-    """Return a JSON object as a record, and any other JSON value as a rejected one."""
+    """Return a JSON object as a record, and any other JSON value as a rejected record."""
     return SourceRecord(place, fields) if isinstance(fields, dict) else Rejected(place, "it is not a JSON object")
 
 
@@ -217,8 +220,7 @@ def _chosen(tables: Sequence[str], present: Collection[str]) -> list[str]:
     """Return those of `tables` that are present, or all that are present if `tables` is empty."""
     chosen = [table for table in tables or present if table in present]
     if not chosen:
-        hint = (
-            f"it has {', '.join(sorted(present)) or 'no table'}; name tables and columns in a mapping: --mapping FILE"
-        )
+        known = ", ".join(sorted(present)) or "no table"
+        hint = f"it has {known}; name tables and columns in a mapping: --mapping FILE"
         raise DataError(f"the source has no table {' or '.join(tables)}", hint=hint)
     return chosen

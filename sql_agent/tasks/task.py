@@ -259,7 +259,7 @@ def load_task(name: str) -> Task:
 
 
 def disclaimer_of(name: str) -> str:
-    """Return the disclaimer of the task `name` in the files of a run, without importing a module that they name."""
+    """Return the disclaimer of the task `name`. The name comes from a run's files, so no module is imported for it."""
     module = name.partition(":")[0]
     return load_task(name).disclaimer if name in BUILT_IN or module in sys.modules else DISCLAIMER
 

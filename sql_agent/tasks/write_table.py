@@ -1,4 +1,4 @@
-"""Write the records of a source into one new table of a SQLite file, for a database that `sql-agent init` describes."""
+"""Write the records of a source into one new table of a SQLite file, which `sql-agent init` can describe."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_fact_that_is_no_span_is_asked_for_again_and_prose_stays_where_that_do
     teacher.script = [facts("Drug 3", "bed rest"), facts("Drug 3", "rest")]
     assert rewritten(path, "--out", tmp_path / "one.jsonl") == 0
     assert answers(tmp_path / "one.jsonl") == {"p-1": "Drug 3; rest"}
-    assert '"bed rest" does not stand in a source' in teacher.prompt
+    assert '"bed rest" is not a verbatim part of a source' in teacher.prompt
     teacher.default = facts("Drug 3", "bed rest")
     assert rewritten(path, "--out", tmp_path / "two.jsonl") == 0
     assert answers(tmp_path / "two.jsonl") == {"p-1": PROSE["ground_truth"]}

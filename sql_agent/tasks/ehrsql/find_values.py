@@ -1,4 +1,4 @@
-"""Find the values of the hospital database that a question names, so that a statement need not guess them."""
+"""Find the values of the hospital database that a question names, so that the model need not guess them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_TOKENS = 50  # maximum for one value in a question
 _LEAST_CHARS = 2
 _BUILDING = Lock()
 _KEY = ("patients", "subject_id")  # the number by which questions name a patient
-# Text columns whose values are codes, numbers or words that name nothing.
+# Text columns whose values are codes, numbers or words that no question means.
 _UNNAMED = frozenset({"abbreviation", "dose_val_rx", "event_type", "eventtype", "icd_code", "language", "linksto"})
 
 
@@ -61,7 +61,7 @@ def find_values(path: Path, question: str) -> list[FoundValue]:
 
 @lru_cache(maxsize=4)
 def _index(path: Path) -> Mapping[str, Sequence[FoundValue]]:
-    """Return the values of the database by their names in questions, in lower case."""
+    """Return the values of the database by the texts for them in questions, in lower case."""
     index: dict[str, list[FoundValue]] = defaultdict(list)
     for value in _values(path):
         index[str(value.value).casefold()].append(value)

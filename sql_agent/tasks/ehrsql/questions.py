@@ -19,7 +19,7 @@ from sql_agent.tasks.spider.folder import default_database
 REFUSAL = "null"
 UNANSWERABLE, NO_SUCH_PATIENT = "unanswerable", "no_such_patient"
 
-_ANSWERABLE_EACH = 4  # answerable questions per unanswerable one in training, as in the data's other splits
+_ANSWERABLE_EACH = 4  # answerable questions for each unanswerable question in training, as in the other splits
 _PATIENT = re.compile(r"\b(?:patient|subject|stay|icustay|hadm)(?: id)? #?\d+", re.IGNORECASE)
 _TABLE = re.compile(r"\b(?:FROM|JOIN) +([a-z_]+)")
 _OF_NO_EVENT = re.compile(r"d_|patients|admissions|icustays")
@@ -36,11 +36,11 @@ _SLOTS = {
 
 
 def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Question]:
-    """Read a file in the format of Spider with the gold statement `null` where the database has no answer.
+    """Read a file in Spider's format. The gold statement `null` means that the database has no answer.
 
-    Such a question has no SQL, the answer `null`, and the type UNANSWERABLE, or NO_SUCH_PATIENT if it names a patient:
-    in EHRSQL, exactly the patients of unanswerable questions do not exist. The type of any other question is the table
-    of the events that it asks about.
+    A question with this statement has no SQL, the answer `null`, and the type UNANSWERABLE or, if it names a patient,
+    NO_SUCH_PATIENT: in EHRSQL, the patients of unanswerable questions, and only those, do not exist. The type of any
+    other question is the table of the events that it asks about.
     """
     questions = spider.read_questions(path, mapping, kind=_kind)
     return [q.model_copy(update={"sql": None}) if q.sql == REFUSAL else q for q in questions]
@@ -80,7 +80,7 @@ def _made_up(settings: Settings, questions: Sequence[Question]) -> Iterator[Ques
 
 
 def _slot_values(path: Path) -> Mapping[str, Sequence[str]]:
-    """Return the values of each slot, sorted, without the slots that the database has no value for."""
+    """Return the sorted values of each slot that has a value in the database."""
     with closing(read_only_connection(path)) as connection:
         found = {slot: sorted(str(value) for (value,) in connection.execute(sql)) for slot, sql in _SLOTS.items()}
     return {slot: values for slot, values in found.items() if values}

@@ -7,14 +7,13 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from sql_agent.config.settings import Settings
 from sql_agent.config.settings_schema import VAR
 from sql_agent.database import Database, Source
 from sql_agent.errors import DataError
 from sql_agent.questions.question_files import load_questions
-from sql_agent.questions.rewrite_checks import NamesIn
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
 from sql_agent.system.files import prompt_file
@@ -50,7 +49,7 @@ def default_questions(settings: Settings, split: str) -> Path:
 
 
 def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> None:
-    """Make a missing sample database if a run with `settings` queries it; the natural questions always do.
+    """Make a missing sample database if a run with `settings` queries it, as the natural questions always do.
 
     `say` prints a message. Raises DataError when the file cannot be written.
     """
@@ -80,27 +79,18 @@ def make_question_files(
     database: Source,
     folder: Path,
     lang: Lang | None,
-    *,
-    seed: int = 0,
-    per_type: int | None = None,
-    style: Style = "mixed",
-    rewrite: Callable[[Made, NamesIn], Made] | None = None,
-    say: Callable[[str], None] = lambda _text: None,
+    **options: Any,
 ) -> Made:
     """Write train, val and test questions about `database` to `folder`, and return them by split.
 
-    `lang` None means the language of the rows' names. The other arguments and the errors are those of
-    `generate.make_question_files`.
+    `lang` None means the language of the rows' names. `options` and errors are those of `generate.make_question_files`.
     """
     read = read_database(database, SCHEMA)
     if lang is None:
         found = [str(name) for table, column in NAME_COLUMNS.items() for name in read.tables[table].cells(column)]
         lang = "zh" if 2 * sum(map(bool, map(_CHINESE.search, found))) > len(found) else "en"
-    columns = {name: table.columns for name, table in read.tables.items()}
-    described = restricted(description(lang), columns)
-    return generate.make_question_files(
-        described, database, TASK, folder, seed=seed, per_type=per_type, style=style, rewrite=rewrite, say=say
-    )
+    described = restricted(description(lang), {name: table.columns for name, table in read.tables.items()})
+    return generate.make_question_files(described, database, TASK, folder, **options)
 
 
 @cache
@@ -134,22 +124,21 @@ def named_database(_settings: Settings, name: str) -> Path:
 
 def instructions(lang: Lang, database: Database, _settings: Settings) -> str:
     """Return the system prompt of the workflow react: how to search and answer, and the tables."""
-    return _with_tables(f"system.{lang}.txt", lang, database)
+    return _with_tables("system", lang, database)
 
 
 def describe(lang: Lang, database: Database, _settings: Settings) -> str:
-    """Return the system prompt that all roles of a workflow share: the answer format, and the tables."""
-    return _with_tables(f"describe.{lang}.txt", lang, database)
+    """Return the system prompt of the roles of a workflow: the answer format, and the tables."""
+    return _with_tables("describe", lang, database)
 
 
-def _with_tables(prompt: str, lang: Lang, database: Database) -> str:
-    meanings = column_labels(lang)
+def _with_tables(name: str, lang: Lang, database: Database) -> str:
     lines = []
     for table, columns in database.schema.columns.items():
-        known = meanings.get(table, {})
+        known = column_labels(lang).get(table, {})
         described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
         lines.append(f"{table}({described})")
-    text = prompt_file(__file__, prompt).replace("{dialect}", database.dialect.title)
+    text = prompt_file(__file__, f"{name}.{lang}.txt").replace("{dialect}", database.dialect.title)
     return text.replace("{tables}", "\n".join(lines)).strip()
 
 
@@ -160,19 +149,15 @@ def _question_text(lang: Lang) -> Callable[[Question, Database], str]:
 
 @cache
 def column_labels(lang: Lang) -> dict[str, dict[str, str]]:
-    """Return the columns' meanings by table and column; in English none, because the columns' names tell them."""
+    """Return the meanings of columns by table and column. English has none, because the columns' names are English."""
     return {
         name: {key: column.meaning for key, column in table.columns.items() if column.meaning}
         for name, table in description(lang).tables.items()
     }
 
 
-def _words() -> dict[Lang, Words]:
-    words = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-    return {lang: Words.model_validate(words[lang]) for lang in get_args(Lang)}
-
-
-WORDS = _words()
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+WORDS: dict[Lang, Words] = {lang: Words.model_validate(_WORDS[lang]) for lang in get_args(Lang)}
 TASK = Task(
     name="medical",
     schema=SCHEMA,

@@ -1,4 +1,4 @@
-"""The two medical tables: columns, required columns, CREATE TABLE statement, and aliases of rows."""
+"""The two medical tables: columns, required columns, CREATE TABLE statements, and aliases of rows."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def aliases_in(text: str) -> Iterator[str]:
     for pattern in (_LABELLED, _IN_PROSE, _IN_ENGLISH):
         for match in pattern.finditer(text):
             for name in _BETWEEN.split(match["names"]):
-                if name.strip(" “”\"'") and len(name) <= _MAX_CHARS:
-                    yield name.strip(" “”\"'")
+                if (alias := name.strip(" “”\"'")) and len(name) <= _MAX_CHARS:
+                    yield alias
 
 
 _DRUGS = """id med_name med_name_initial med_barcode med_approval component form dosage indication adverse_reactions
@@ -60,7 +60,7 @@ NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "d
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
 # Words that may be beside a drug's name; any other word makes it another drug: an isomer, a combination, a vaccine.
 _BESIDE = {"drugs_info": frozenset(word for lang in get_args(Lang) for word in names(lang)["beside"])}
-_DESCRIBED = _read("en")["tables"]  # which columns are confused is the same in both languages
+_DESCRIBED = _read("en")["tables"]  # for columns that people confuse, which are the same in both languages
 
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},

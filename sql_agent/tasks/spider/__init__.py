@@ -1,1 +1,0 @@
-"""The task spider: questions about SQLite databases, answered with SQL and graded by the result of the SQL."""

@@ -11,7 +11,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.tasks.task import given_file
 
 LAYOUT = "a folder with database/NAME/NAME.sqlite and train_spider.json, such as Spider's own"
-# File names in the order of search: Spider's own, then those of parquet copies.
+# File names in the order of search: those of Spider, then those of parquet copies.
 _FILES = {
     "train": ("train_spider.json", "train.json", "train.parquet", "train-*.parquet"),
     "test": (
@@ -51,7 +51,7 @@ def default_database(settings: Settings) -> Path:
 def only_database(settings: Settings) -> Path | None:
     """Return the database of a folder with one database and a development file; None for other folders.
 
-    Such a folder is validated on the development file, because no database can be held out of training.
+    Questions about such a database are validated on the development file, because no database can be held out.
     """
     folder = data_dir(settings)
     found = _databases(folder)
@@ -69,10 +69,10 @@ def named_database(settings: Settings, name: str) -> Path:
 
 
 def database_variants(path: Path) -> Sequence[Path]:
-    """Return `path` and the other SQLite files of the folder NAME in NAME/NAME.sqlite: the same tables, other rows.
+    """Return `path` and, if it is NAME/NAME.sqlite, the other SQLite files of the folder: the same tables, other rows.
 
-    Test suites have such variants to distinguish statements whose results agree by chance. In a folder with another
-    name each file is a database without variants.
+    Test suites have such variants to distinguish statements whose results agree by chance. A file in a folder with
+    another name has no variants.
     """
     if path.stem != path.parent.name:
         return (path,)
@@ -82,8 +82,8 @@ def database_variants(path: Path) -> Sequence[Path]:
 def default_questions(settings: Settings, split: str) -> Path:
     """Return the question file of `split`, or the path of Spider's own file if there is none.
 
-    The split val is a part of the training file, or the development file of a folder with one database. The split test
-    is the development file, else the same as val.
+    The file of val is the training file, or the development file if the folder has one database. The file of test is
+    the development file, else the training file.
     """
     folder = data_dir(settings)
     from_dev = split == "test" or (split == "val" and only_database(settings) is not None)

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -57,7 +57,7 @@ class Comparison:
 
 
 class ExecutionJudge:
-    """Scores 1.0 if statement and gold statement have equal results in every variant of the database, else less.
+    """Scores a statement 1.0 if its result equals the gold statement's in every variant of the database, else less.
 
     A wrong result scores 0.0 unless `spider.partial_credit` or `spider.penalty` is set. A refusal in `words` scores 1.0
     if the question has no gold statement, else 0.0. The statement runs again, with larger limits than in the tool,
@@ -168,29 +168,22 @@ def gold_row_counts(settings: Settings, questions: Sequence[Question]) -> dict[s
     file = settings.local.cache_dir / "gold-counts.json"
     cache: dict[str, dict[str, int | None]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     paths = {name: named_database(settings, name) for name in {question.database or "" for question in questions}}
-    counts = {name: cache.setdefault(_file_version(path), {}) for name, path in paths.items()}
+    counts = {}
+    for name, path in paths.items():
+        stat = path.stat()
+        counts[name] = cache.setdefault(f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}", {})
     before = sum(map(len, cache.values()))
     for question in questions:
         name, sql = question.database or "", question.sql or ""
         if sql not in counts[name]:
-            counts[name][sql] = _row_count(paths[name], sql, settings.spider.deadline_s)
+            counts[name][sql] = None
+            with suppress(sqlite3.Error):
+                counts[name][sql] = len(run_gold(paths[name], sql, settings.spider.deadline_s))
     if sum(map(len, cache.values())) > before:
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as unfinished:
             unfinished.write_text(json.dumps(cache), encoding="utf-8")
     return {question.id: counts[question.database or ""][question.sql or ""] for question in questions}
-
-
-def _file_version(path: Path) -> str:
-    stat = path.stat()
-    return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
-
-
-def _row_count(path: Path, sql: str, deadline_s: float) -> int | None:
-    try:
-        return len(run_gold(path, sql, deadline_s))
-    except sqlite3.Error:
-        return None
 
 
 def _known_rows(sql: str, case: JudgeCase) -> list[ResultRow] | None:

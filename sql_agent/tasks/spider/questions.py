@@ -28,7 +28,7 @@ _AGGREGATES = frozenset({"max", "min", "count", "sum", "avg"})
 def read_questions(
     path: Path, mapping: ColumnMapping | None = None, *, kind: Callable[[str, str], str] | None = None
 ) -> list[Question]:
-    """Read a JSON or parquet file in Spider's format, or a question file in our own formats.
+    """Read a JSON or parquet file in Spider's format, or a question file in a format of `load_questions`.
 
     `kind` returns the `task_type` for a question and its gold statement; the default is the statement's hardness.
     `database` is the db_id, `answer` the gold statement. A missing id becomes the file's name and the question's index
@@ -48,9 +48,9 @@ def read_questions(
 def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> list[Question]:
     """Return the questions of `split` from a file's `questions`.
 
-    In the training file, the questions about held-out databases are the validation; of any other file, all questions
-    are returned. A question is left out if its gold statement fails, and in training also if the gold statement returns
-    no row, because then any statement without rows would be right. A question without a gold statement is kept.
+    The questions of the training file about held-out databases are the validation questions. Any other file is one
+    split. A question is left out if its gold statement fails, and in training also if the gold statement returns no
+    row, because any statement without rows would be right. A question without a gold statement is kept.
     """
     held_out = set(held_out_databases(settings))
     if split != "train" and default_questions(settings, split) != default_questions(settings, "train"):
@@ -115,9 +115,9 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
 def hardness(sql: str) -> str:
     """Return the level of a gold statement: easy, medium, hard or extra; extra also if it cannot be parsed.
 
-    As in Spider's evaluation (Yu et al. 2018, arXiv:1809.08887, as published with the data), three numbers decide: the
-    components of the outer SELECT (WHERE, GROUP BY, ORDER BY, LIMIT, joins, OR, LIKE), the nested queries, and the
-    clauses with several parts.
+    As in Spider's evaluation (Yu et al. 2018, arXiv:1809.08887, as published with the data), the level depends on the
+    number of components of the outer SELECT (WHERE, GROUP BY, ORDER BY, LIMIT, joins, OR, LIKE), of nested queries, and
+    of clauses with several parts.
     """
     try:
         tree = parse(sql, SQLITE)
@@ -143,7 +143,7 @@ def hardness(sql: str) -> str:
 
 
 def _first_select(tree: exp.Expr) -> exp.Expr:
-    """Return the outer SELECT: the first one of a UNION, INTERSECT or EXCEPT; the second one counts as nested."""
+    """Return the outer SELECT: the first SELECT of a UNION, INTERSECT or EXCEPT, whose second one counts as nested."""
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     return tree
@@ -188,7 +188,7 @@ def _flat(condition: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 def _alternatives(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the ORs of the clause that contain `condition`."""
+    """Yield the OR nodes of the clause that contain `condition`."""
     node = condition.parent
     while isinstance(node, exp.And | exp.Or | exp.Paren):
         if isinstance(node, exp.Or):

@@ -38,8 +38,8 @@ CUT = "-- ..."
 def schema_text(path: Path, *, max_chars: int, values: int) -> str:
     """Return CREATE TABLE statements for the database at `path`, in at most `max_chars` characters.
 
-    Up to `values` frequent values follow each text column. A longer text is shortened: first the values are left out,
-    then the types, then the last columns of the widest tables.
+    Up to `values` frequent values follow each text column. To shorten the text, first the values are left out, then the
+    types, then the last columns of the widest tables.
     """
     forms = [(values, True, None), (0, True, None), *((0, False, width) for width in (None, *range(_WIDEST, 0, -1)))]
     with closing(read_only_connection(path)) as connection:

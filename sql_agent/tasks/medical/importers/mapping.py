@@ -1,6 +1,6 @@
-"""Turn the records of a source into rows of the two tables, by a mapping file: docs/data.md has an example.
+"""Turn the records of a source into rows of the two tables, as a mapping file says (docs/data.md has an example).
 
-Two published data sets have a built-in mapping and a reader: CMeKG and openFDA's drug labels.
+There is a reader and a built-in mapping for two published data sets: CMeKG and openFDA's drug labels.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError, DataError
@@ -37,10 +37,16 @@ READ = {table: [column for column in columns if column not in NOT_READ] for tabl
 _Fields = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
 
-class _Table(BaseModel):
-    """A section of a mapping file; a subclass for each table has its columns as fields."""
+class _Section(BaseModel):
+    """A section of a mapping file, for one table. Each further key is a column, with the fields that fill the column.
 
-    model_config = ConfigDict(extra="forbid")
+    from      table of the source (default: any)
+    when      the section is for records with one of these fields (default: all records)
+    labelled  columns in which each text is preceded by the name of its field
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, _Fields] = Field(init=False)
     source: str = Field("", alias="from")
     when: tuple[str, ...] = ()
     labelled: tuple[str, ...] = ()
@@ -52,21 +58,7 @@ class _Table(BaseModel):
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The fields of the source that fill each column."""
-        names = type(self).model_fields.keys() - _Table.model_fields.keys()
-        return {name: fields for name in type(self).model_fields if name in names and (fields := getattr(self, name))}
-
-
-def _sections() -> dict[str, Any]:
-    """Return a pydantic field for each table: a section of a mapping file that must fill the column of names."""
-    sections = {}
-    for table, columns in READ.items():
-        fields: dict[str, Any] = dict.fromkeys(columns, (_Fields, ()))
-        fields[NAME_COLUMNS[table]] = (_Fields, ...)
-        sections[table] = (create_model(table, __base__=_Table, **fields) | None, None)
-    return sections
-
-
-_File = create_model("_File", __config__=ConfigDict(extra="forbid"), separator=(str, "；"), **_sections())
+        return {column: fields for column, fields in self.__pydantic_extra__.items() if fields}
 
 
 @dataclass(frozen=True)
@@ -83,18 +75,33 @@ class MedicalRow:
         return (self.table, *sorted(self.values.items()))
 
 
-@dataclass(frozen=True)
-class TableMapping:
-    """The content of a mapping file: its sections by table, and what separates the texts of one cell."""
+class TableMapping(BaseModel):
+    """The content of a mapping file: a section for each table, and what separates the texts of one cell."""
 
-    separator: str
-    tables: Mapping[str, _Table]
+    model_config = ConfigDict(extra="forbid")
+    separator: str = "；"
+    drugs_info: _Section | None = None
+    disease: _Section | None = None
+
+    @model_validator(mode="after")
+    def _columns_exist(self) -> Self:
+        for table, section in self.tables.items():
+            if unknown := sorted(section.columns.keys() - set(READ[table])):
+                raise ValueError(f"{table} has no column {unknown[0]}")
+            if NAME_COLUMNS[table] not in section.columns:
+                raise ValueError(f"{table} needs {NAME_COLUMNS[table]}")
+        return self
+
+    @property
+    def tables(self) -> dict[str, _Section]:
+        """The sections by table."""
+        return {table: section for table in TABLES if (section := getattr(self, table)) is not None}
 
     @classmethod
-    def load(cls, path: Path) -> TableMapping:
+    def load(cls, path: Path) -> Self:
         """Read a mapping file. Raises ConfigError when it is not valid."""
         try:
-            mapping = cls._of(read_toml(path, _EXAMPLE))
+            mapping = cls.model_validate(read_toml(path, _EXAMPLE))
         except ValidationError as error:
             known = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in READ.items())
             raise ConfigError(f"{path}: {first_problem(error)}", hint=f"tables and columns: {known}") from error
@@ -103,21 +110,18 @@ class TableMapping:
         return mapping
 
     @classmethod
-    def _of(cls, values: Mapping[str, Any]) -> TableMapping:
-        file = _File.model_validate(values)
-        tables = {name: section for name in TABLES if (section := getattr(file, name)) is not None}
-        return cls(file.separator, tables)  # type: ignore[attr-defined]
-
-    @classmethod
-    def packaged(cls, name: str) -> TableMapping:
+    def packaged(cls, name: str) -> Self:
         """Return the built-in mapping `name`: cmekg or openfda."""
         return cls.load(_MAPPINGS / f"{name}.toml")
 
     @classmethod
-    def same_names(cls) -> TableMapping:
+    def same_names(cls) -> Self:
         """Return the mapping for a source whose tables and columns have the names of the medical tables and columns."""
-        same = {table: dict(zip(columns, columns, strict=True)) for table, columns in READ.items()}
-        return cls._of({table: {"from": table, "when": [NAME_COLUMNS[table]], **same[table]} for table in TABLES})
+        sections = {
+            table: {"from": table, "when": [NAME_COLUMNS[table]], **{column: column for column in columns}}
+            for table, columns in READ.items()
+        }
+        return cls.model_validate(sections)
 
     @property
     def sources(self) -> list[str]:
@@ -130,35 +134,33 @@ class TableMapping:
 
     def row(self, record: SourceRecord) -> MedicalRow | Rejected:
         """Return the row for `record`, or the rejected record with the reason."""
-        name = next((name for name, table in self.tables.items() if table.accepts(record)), None)
-        if name is None:
-            needed = [field for table in self.tables.values() for field in table.when]
+        table, section = next(((n, s) for n, s in self.tables.items() if s.accepts(record)), ("", None))
+        if section is None:
+            needed = [field for section in self.tables.values() for field in section.when]
             reason = f"it is not a row of {' or '.join(self.tables)}: it has none of the fields of `when`"
             return Rejected(record.place, reason, ", ".join(needed))
-        table, values = self.tables[name], dict[str, str]()
-        for column, fields in table.columns.items():
+        name, values = NAME_COLUMNS[table], dict[str, str]()
+        for column, fields in section.columns.items():
             try:
                 parts = [(field, text) for field in fields for text in texts_of(record.get(field))]
             except TypeError as error:
                 return Rejected(record.place, f"{column} is not a text", str(error))
-            if parts and column == NAME_COLUMNS[name]:
+            if parts and column == name:
                 values[column] = parts[0][1]
             elif parts:
-                shown = [f"{field}：{text}" if column in table.labelled else text for field, text in parts]
-                values[column] = self.separator.join(dict.fromkeys(shown))
-        needed_fields = ", ".join(table.columns[NAME_COLUMNS[name]])
-        bad = next((column for column, text in values.items() if unreadable(text)), None)
-        if NAME_COLUMNS[name] not in values:
-            return Rejected(record.place, f"no {NAME_COLUMNS[name]}: {needed_fields} is empty")
-        if bad is not None:
-            return Rejected(record.place, f"{bad} contains bytes that are not UTF-8 text")
+                texts = [f"{field}：{text}" if column in section.labelled else text for field, text in parts]
+                values[column] = self.separator.join(dict.fromkeys(texts))
+        if name not in values:
+            return Rejected(record.place, f"no {name}: {', '.join(section.columns[name])} is empty")
+        if bad := [column for column, text in values.items() if unreadable(text)]:
+            return Rejected(record.place, f"{bad[0]} contains bytes that are not UTF-8 text")
         if len(values) == 1:
             return Rejected(record.place, "it has a name and nothing else")
-        return MedicalRow(record.place, name, values)
+        return MedicalRow(record.place, table, values)
 
 
 def published(source: Source) -> Published | None:
-    """Return the name of the published data set that `source` is by its file name, or None."""
+    """Return which published data set `source` is, by its file name, or None."""
     name = source.name.lower() if isinstance(source, Path) else ""
     if name.endswith((".pkl", ".tar.gz")):
         return "cmekg"
@@ -170,9 +172,9 @@ def medical_records(source: Source, tables: list[str], say: Callable[[str], None
     name = published(source)
     if name is None or not isinstance(source, Path):
         yield from read_records(source, tables, say, _FORMATS)
-        return
-    with reading(source, _FORMATS):
-        yield from _cmekg(source) if name == "cmekg" else _openfda(source)
+    else:
+        with reading(source, _FORMATS):
+            yield from _cmekg(source) if name == "cmekg" else _openfda(source)
 
 
 class _DataUnpickler(pickle.Unpickler):
@@ -180,7 +182,7 @@ class _DataUnpickler(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         raise DataError(
-            f"the pickle names {module_name}.{global_name}; plain data names no code, so nothing was run",
+            f"the pickle names {module_name}.{global_name}, but plain data names no code; nothing was run",
             hint="take the file from the package PyCMeKG itself",
         )
 

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,7 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 class ProposedField:
     """A field `name` of the table `source`, with an example of its text.
 
-    `table` and `column` are what the field would fill, and `reason` says why; all three are "" if it fills nothing.
+    The field would fill `column` of `table`, and `reason` says why. All three are "" if the field fills no column.
     """
 
     source: str
@@ -44,7 +45,7 @@ class ProposedField:
 
 
 def propose(records: Records) -> list[ProposedField]:
-    """Return all fields of `records`. Only the source table with most matches fills a medical table."""
+    """Return all fields of `records`. A medical table is filled only by the source table with most matching fields."""
     options = [
         max((_fields_of(source, texts, table) for table in TABLES), key=_filled_columns)
         for source, texts in _samples(records).items()
@@ -83,10 +84,8 @@ def _samples(records: Records) -> dict[str, dict[str, list[str]]]:
         for name, value in _flat(record.fields):
             texts = of_table.setdefault(name, [])
             if len(texts) < _SAMPLE:
-                try:
+                with suppress(TypeError):  # a list of objects fills no column
                     texts += texts_of(value)
-                except TypeError:  # a list of objects fills no column
-                    continue
     return samples
 
 
@@ -100,12 +99,12 @@ def _flat(fields: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 
 def _fields_of(source: str, samples: Mapping[str, Sequence[str]], table: str) -> list[ProposedField]:
-    """Return the fields of the table `source` of a source, each with the column of `table` that it would fill."""
+    """Return the fields of the source table `source`, each with the column of `table` that it would fill."""
     fields = []
     for name, texts in samples.items():
-        field = ProposedField(source, name, texts[0] if texts else "")
         column, reason = _column(name.rpartition(".")[2], _known_words(table))
-        fields.append(replace(field, table=table, column=column, reason=reason) if column else field)
+        example = texts[0] if texts else ""
+        fields.append(ProposedField(source, name, example, table if column else "", column, reason))
     needed = NAME_COLUMNS[table]
     if not any(field.column == needed for field in fields):
         for index, field in enumerate(fields):
@@ -117,7 +116,7 @@ def _fields_of(source: str, samples: Mapping[str, Sequence[str]], table: str) ->
 
 
 def _names_rows(texts: Sequence[str]) -> float:
-    """Return the share of distinct texts if the texts can be names of rows, else 0."""
+    """Return the share of distinct texts if `texts` can be names of rows, else 0."""
     if not texts or median(map(len, texts)) > _LONGEST_NAME or any(text.isdigit() for text in texts):
         return 0.0
     share = len(set(texts)) / len(texts)
@@ -125,7 +124,7 @@ def _names_rows(texts: Sequence[str]) -> float:
 
 
 def _column(name: str, known: Mapping[str, str]) -> tuple[str, str]:
-    """Return the column that the field `name` would fill, and the reason; two empty texts if no column is similar."""
+    """Return the column that the field `name` would fill, and the reason; ("", "") if no column has a similar name."""
     wanted = _normal(name)
     if wanted in known:
         column = known[wanted]
@@ -140,7 +139,7 @@ def _column(name: str, known: Mapping[str, str]) -> tuple[str, str]:
 
 @cache
 def _known_words(table: str) -> Mapping[str, str]:
-    """Return a mapping from each known name of a column of `table` to the column."""
+    """Return the columns of `table` by each of their known names."""
     synonyms = tomllib.loads(Path(__file__).with_name("synonyms.toml").read_text(encoding="utf-8"))
     words = [(word, column) for column in READ[table] for word in (column, *synonyms.get(column, ()))]
     for lang in get_args(Lang):

@@ -1,4 +1,4 @@
-"""Write imported rows into the two tables of a database, in one transaction, and report on them."""
+"""Write imported rows into the two tables of a database, in one transaction, and report what was imported."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _rows(records: Records, mapping: TableMapping, report: ImportReport) -> Iter
 
 @contextmanager
 def _transaction(database: Source, rows: Sequence[MedicalRow]) -> Iterator[tuple[Any, str]]:
-    """Create the missing tables for `rows`; yield a cursor and its placeholder "?" or "%s"; commit at the end."""
+    """Create missing tables, yield a cursor and its placeholder "?" or "%s", and commit at the end."""
     if isinstance(database, ServerAddress):
         with closing(connect_to(database)) as server, server.cursor() as cursor:
             cursor.execute("SET SESSION sql_mode='STRICT_ALL_TABLES'")  # other modes cut long texts with only a warning
@@ -106,9 +106,10 @@ def _transaction(database: Source, rows: Sequence[MedicalRow]) -> Iterator[tuple
 
 
 def _make_tables(cursor: Any, rows: Sequence[MedicalRow], statement: Callable[[str], str]) -> None:
-    """Create the missing ones of the two tables; the query just executed by `cursor` lists the existing tables.
+    """Create each of the two tables that is missing; the last query of `cursor` lists the existing tables.
 
-    Raises DataError when an existing table lacks a column, before a table is created: a server cannot undo that.
+    Raises DataError when an existing table lacks a column of `rows`. The error precedes each CREATE TABLE, because a
+    server cannot undo it.
     """
     present = {name for (name,) in cursor.fetchall()}
     for table in TABLES.keys() & present:

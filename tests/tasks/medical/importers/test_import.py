@@ -203,8 +203,8 @@ def test_a_source_that_is_imported_twice_adds_its_rows_once(tmp_path: Path, caps
     ("mapping", "told"),
     [
         ("[medicines]\nmed_name='x'", "medicines"),
-        ("[drugs_info]\nmed_name='x'\nuses='y'", "uses"),
-        ("[disease]\ncause='y'", "disease_name: Field required"),
+        ("[drugs_info]\nmed_name='x'\nuses='y'", "drugs_info has no column uses"),
+        ("[disease]\ncause='y'", "disease needs disease_name"),
         ("[disease", "is not valid TOML"),
     ],
 )
