@@ -103,8 +103,8 @@ def _cut(row: tuple[Cell, ...], room: int) -> tuple[Cell, ...]:
         left -= length
     cut = tuple(_cut_text(cell, longest) if isinstance(cell, str) else cell for cell in row)
     if longest < _MIN_CELL or _length(cut) > room:
-        message = f"a row of {len(row)} columns is longer than an answer may be"
-        raise QueryError("too_complex", message, hint="name the few columns that you need")
+        message = f"a row of {len(row)} columns is too long for a result"
+        raise QueryError("too_complex", message, hint="select only the columns that you need")
     return cut
 
 

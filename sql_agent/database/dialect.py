@@ -23,8 +23,7 @@ WINDOW_FUNCTIONS = words(
     "cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number"
 )
 
-_SQLITE, _MYSQL = frozenset({"sqlite"}), frozenset({"mysql"})
-_BOTH = _SQLITE | _MYSQL
+_SQLITE, _MYSQL, _BOTH = "sqlite", "mysql", "sqlite and mysql"
 _AGGREGATES = r"\b(?:GROUP_CONCAT|STRING_AGG|ARRAY_AGG|JSON_AGG|LISTAGG)"
 # Engines, a case-insensitive pattern of foreign syntax, and the hint. The first pattern found in a statement decides.
 _SYNTAX_HINTS = (

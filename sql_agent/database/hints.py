@@ -8,8 +8,7 @@ statement, but never the content of another cell.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -24,12 +23,12 @@ from sql_agent.database.conditions import (
     only_table,
     where_of,
 )
-from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import check
 from sql_agent.database.hint_statements import Place, Variants
 from sql_agent.database.missing_joins import with_missing_joins
 from sql_agent.database.name_index import Name, NameIndex, comparable, rest_pattern
-from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted
+from sql_agent.database.schema import MAX_HINT_CHARS, fold, quoted
+from sql_agent.database.source import Opened
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 
@@ -44,14 +43,6 @@ FEW_ROWS = 3  # a result with more rows gets no hint about empty columns
 _READ_INSTEAD = 5  # maximum number of filled columns that are read in place of an empty one
 _TRY = "try: "
 
-_LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
-
-
-def is_wanted(sql: str, answer: QueryAnswer) -> bool:
-    """Return whether a query needs a hint: no rows, up to 3 rows with an empty column, a cut result, or texts in IN."""
-    lacks = not answer.records or answer.truncated or _may_count_nothing(answer) or _has_empty_columns(answer)
-    return lacks or _LIST_OF_TEXTS.search(sql) is not None
-
 
 def suggested_statements(hint: str | None) -> tuple[str, ...]:
     """Return the statements that a hint tells the model to try, the best first."""
@@ -63,24 +54,17 @@ class Hints:
     """Writes hints for one database. `read` runs a SELECT under a short time limit and may raise QueryError."""
 
     def __init__(
-        self,
-        schema: Schema,
-        namings: Mapping[str, Naming],
-        read: Callable[[str], Sequence[tuple[object, ...]]],
-        dialect: Dialect,
-        *,
-        names: NameIndex,
-        texts: CellTexts,
+        self, opened: Opened, names: NameIndex, texts: CellTexts, read: Callable[[str], Sequence[tuple[object, ...]]]
     ) -> None:
-        self._schema = schema
-        self._dialect = dialect
-        self._namings = {schema.spelled(table): naming for table, naming in namings.items()}
+        self._schema = schema = opened.schema
+        self._dialect = opened.engine.dialect
+        self._namings = {schema.spelled(table): naming for table, naming in opened.names.items()}
         name_columns = {table: fold(naming.column) for table, naming in self._namings.items()}
         self._name_columns = {
             table: next((column for column in columns if fold(column) == name_columns.get(table)), None)
             for table, columns in schema.tables
         }
-        self._variants = Variants(schema, dialect, self._name_columns)
+        self._variants = Variants(schema, self._dialect, self._name_columns)
         self._names = names
         self._texts = texts
         self._read = read
@@ -88,13 +72,17 @@ class Hints:
     def hint(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
         """Return a hint for the answer to `tree`, at most `MAX_HINT_CHARS` characters; None if no hint applies.
 
-        A hint has one or two lines. A line is `try: ` and a statement that finds rows, or a remark.
+        A hint has one or two lines. A line is `try: ` and a statement that finds rows, or a remark. A hint applies if
+        the result has no rows, was cut off, or has up to three rows with an empty column, or if a text in a list such
+        as `name IN ('a', 'b')` is no row's name.
         """
-        if not answer.records or (_may_count_nothing(answer) and not _selects_a_column(tree)):
+        records = answer.records
+        counts_nothing = len(records) == 1 and all(cell in {None, 0} for cell in records[0])
+        if not records or (counts_nothing and not _selects_a_column(tree)):
             return self._fitted(tree, self._after_nothing(tree))
-        if missing := self._fitted(tree, self._after_missing_names(tree)):
+        if tree.find(exp.In) and (missing := self._fitted(tree, self._after_missing_names(tree))):
             return missing
-        if _has_empty_columns(answer):
+        if len(records) <= FEW_ROWS and _empty_columns(answer):
             return self._fitted(tree, self._after_empty_columns(tree, answer))
         return self._after_cut(tree, answer) if answer.truncated else None
 
@@ -125,9 +113,9 @@ class Hints:
         variants = [self._variants.searched_at(tree, text, at) for text, at in places if at.table == table]
         unknown = [column for column in tree.find_all(exp.Column) if fold(column.name) not in known]
         said = self._namings[table].said if table in self._namings else {}
-        known_as = {_plain(words): column for column, called in said.items() for words in called if words}
+        known_as = {_plain(words): column for column, called in said.items() for words in called}
         meant = [(column, known_as.get(_plain(column.name), "")) for column in unknown]
-        renamed = [self._variants.renamed(tree, meant)] if meant and all(name for _, name in meant) else []
+        renamed = [self._variants.renamed(tree, meant)] if all(name for _, name in meant) else []
         joined = []
         if self._schema.foreign_keys:
             joined = list(with_missing_joins(tree, self._schema, self._variants.identifier))
@@ -227,35 +215,28 @@ class Hints:
 
     def _is_name(self, text: SearchedText) -> bool:
         """Return whether the text is searched in a column with the names of rows."""
-        return text.column is not None and text.column == fold(self._name_columns.get(text.table or "") or "")
+        return text.column == fold(self._name_columns.get(text.table or "") or "")
 
     def _places(self, text: SearchedText, tree: exp.Query) -> list[Place]:
         """Return the places of a text that the searched column does not have, the most probable place first."""
         found = self._names.find(text.text)
         meant = [name for name in (*found.exact, *found.aliases) if not _is_at(name, text) or name.text != text.text]
         selected = {fold(output.unalias().name) for output in tree.selects}
-        held = sorted(
-            self._cells_with(text.text),
-            key=lambda place: (place.table != text.table, fold(place.column) not in {text.column, *selected}),
-        )
-        asked = [place for place in held if place.table == text.table and fold(place.column) in selected]
+        columns = self._texts.columns_with(text.text) if 1 < len(text.text) <= MAX_CHARS_SEARCHED else []
+        in_cells = [Place(*column, text.text, True) for column in columns if column[1] != self._name_columns[column[0]]]
+        in_cells.sort(key=lambda each: (each.table != text.table, fold(each.column) not in {text.column, *selected}))
+        first = [place for place in in_cells if place.table == text.table and fold(place.column) in selected]
         if own := [name for name in meant if _is_at(name, text)]:
-            return [*_whole(own[:1], text), *asked, *_whole(own[1:], text)]
+            return [*_whole(own[:1], text), *first, *_whole(own[1:], text)]
         part = comparable(text.text)
         inside = [name for name in found.longer if part in comparable(name.text)] if not meant else []
         named = [Place(name.table, name.column, text.text, is_part=True) for name in inside]
         similar = [name for name in (*found.longer, *found.near, *found.abbreviated) if name not in inside]
         if not self._is_name(text):
-            beside = [place for place in held if place.table == text.table]
-            asked = beside if beside and not meant else [*self._parts(text, meant, similar), *beside]
-        others = sorted((*named, *held), key=lambda place: place.table != text.table)
-        return list(dict.fromkeys([*asked, *_whole(meant, text), *others, *_whole(similar, text)]))
-
-    def _cells_with(self, text: str) -> list[Place]:
-        """Return the columns, except those of names, with `text` in cells, the one with most occurrences first."""
-        columns = self._texts.columns_with(text) if 1 < len(text) <= MAX_CHARS_SEARCHED else []
-        others = ((table, column) for table, column in columns if column != self._name_columns[table])
-        return [Place(table, column, text, is_part=True) for table, column in others]
+            beside = [place for place in in_cells if place.table == text.table]
+            first = beside if beside and not meant else [*self._parts(text, meant, similar), *beside]
+        others = sorted((*named, *in_cells), key=lambda place: place.table != text.table)
+        return list(dict.fromkeys([*first, *_whole(meant, text), *others, *_whole(similar, text)]))
 
     def _parts(self, text: SearchedText, meant: Sequence[Name], similar: Sequence[Name]) -> Iterator[Place]:
         """Yield the names `meant`, else the longest parts of the text, as parts of cells of the searched column."""
@@ -363,7 +344,7 @@ class Hints:
         known = {*known, "id", fold(self._name_columns[table] or "")}
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
         rows = self._try(f"SELECT {', '.join(map(quoted, others))} FROM {quoted(table)} {where} LIMIT {FEW_ROWS}")
-        if not others or not rows:
+        if not rows:
             return None
         columns = zip(others, zip(*rows, strict=True), strict=True)
         return [column for column, cells in columns if not all(map(_is_empty, cells))]
@@ -390,15 +371,6 @@ def _is_at(place: Name | Place, text: SearchedText) -> bool:
 def _selects_a_column(tree: exp.Query) -> bool:
     """Return whether a SELECT outputs a plain column or `*`, so that a single record is no aggregate."""
     return any(output.is_star or isinstance(output.unalias(), exp.Column) for output in tree.selects)
-
-
-def _may_count_nothing(answer: QueryAnswer) -> bool:
-    """Return whether the answer is a single row of NULLs and zeros, like an aggregate over no rows."""
-    return len(answer.records) == 1 and all(cell in {None, 0} for cell in answer.records[0])
-
-
-def _has_empty_columns(answer: QueryAnswer) -> bool:
-    return 0 < len(answer.records) <= FEW_ROWS and bool(_empty_columns(answer))
 
 
 def _empty_columns(answer: QueryAnswer) -> list[int]:

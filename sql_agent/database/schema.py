@@ -92,11 +92,7 @@ class Schema:
 
     def row_key(self, table: str) -> str | None:
         """Return the integer column that identifies a row of `table`, such as `id` or `rowid`; None without one."""
-        return self._row_keys.get(fold(table), "id")
-
-    @cached_property
-    def _row_keys(self) -> Mapping[str, str | None]:
-        return {fold(table): key for table, key in self.row_keys}
+        return next((key for other, key in self.row_keys if fold(other) == fold(table)), "id")
 
     def links_of(self, table: str) -> Sequence[ForeignKey]:
         """Return the foreign keys of `table`, and the reverse of those that refer to `table`."""

@@ -39,7 +39,7 @@ from sql_agent.database.cell_texts import CellTexts, read_texts
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.deadline import Deadline, OutOfTime
 from sql_agent.database.guard import check, clean, parse
-from sql_agent.database.hints import Hints, is_wanted
+from sql_agent.database.hints import Hints
 from sql_agent.database.name_index import NameIndex, read_names
 from sql_agent.database.named_values import ValueIndex
 from sql_agent.database.schema import Schema
@@ -156,9 +156,7 @@ class _Session:
         self._turns = turns
         self._due = 0.0  # the deadline of the current request, by time.monotonic()
         self._connection: Connection | None = None
-        self._hints = Hints(
-            opened.schema, opened.names, self._read, opened.engine.dialect, names=loaded.names, texts=loaded.texts
-        )
+        self._hints = Hints(opened, loaded.names, loaded.texts, self._read)
         with contextlib.suppress(QueryError):  # the first statement connects again, and its answer says what failed
             self._connect()
 
@@ -207,7 +205,7 @@ class _Session:
             truncated=result.truncated,
             from_tables=result.from_tables,
         )
-        if changes or result.tree is None or not self._opened.hinted or not is_wanted(sql, answer):
+        if changes or result.tree is None or not self._opened.hinted:
             return answer
         tree = result.tree
         return answer.model_copy(update={"hint": self._hint(lambda: self._hints.hint(tree, answer), deadline)})

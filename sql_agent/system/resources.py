@@ -121,7 +121,7 @@ def named_memory_errors() -> Iterator[None]:
             raise
         said = str(error).splitlines()
         raise TrainingError(
-            f"the process that trains got no more memory{f': {said[0]}' if said else ''}", hint=MORE_MEMORY
+            f"the training process ran out of memory{f': {said[0]}' if said else ''}", hint=MORE_MEMORY
         ) from error
 
 

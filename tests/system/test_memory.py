@@ -14,7 +14,7 @@ from sql_agent.system.resources import named_memory_errors
 @pytest.mark.parametrize("ask", [lambda: bytearray(1 << 62), lambda: torch.empty(1 << 50, dtype=torch.uint8)])
 def test_more_memory_than_there_is_ends_a_run_with_a_line_and_advice(ask: Callable[[], object]) -> None:
     with (
-        pytest.raises(TrainingError, match="the process that trains got no more memory") as caught,
+        pytest.raises(TrainingError, match="the training process ran out of memory") as caught,
         named_memory_errors(),
     ):
         ask()
@@ -30,7 +30,7 @@ def test_more_memory_than_there_is_ends_a_run_with_a_line_and_advice(ask: Callab
     ],
 )
 def test_an_error_of_a_library_that_means_out_of_memory_is_named_too(error: Exception) -> None:
-    with pytest.raises(TrainingError, match="got no more memory"), named_memory_errors():
+    with pytest.raises(TrainingError, match="ran out of memory"), named_memory_errors():
         raise error
 
 

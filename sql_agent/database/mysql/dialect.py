@@ -89,7 +89,7 @@ _SPECIAL_ERRORS = {
     "\\": ("syntax", "a backslash is outside quotes", "write backslashes inside quotes only"),
     "/*": ("syntax", "a comment is not closed, or the server would execute it", "leave the comment out"),
     "/*!": ("not_select", "a comment that the server would execute is not allowed", "leave the comment out"),
-    "--": ("not_select", "-- without a blank begins no comment", "write a blank after --, or - -1 for -(-1)"),
+    "--": ("not_select", "-- begins a comment only if a blank follows", "write a blank after --, or - -1 for -(-1)"),
     "INTO": ("not_select", "INTO is not allowed", "leave INTO out"),
 }
 # Functions without parentheses that sqlglot parses as columns.
