@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ _LAST_WORD_S = 1.0  # time limit for verl to end after its rollouts were lost
 _GRACE_S = 20.0  # time limit for a process to end after SIGINT
 TRAINER_MODULE = "sql_agent.training.verl.verl_main"
 _SFT_MODULE = "sql_agent.training.verl.sft"
+_UNTRAINED_MODULE = "sql_agent.training.verl.untrained"
 
 
 class VerlGrpo(TrainingAlgorithm):
@@ -82,40 +83,59 @@ class VerlGrpo(TrainingAlgorithm):
     async def _fine_tune(self, verl: asyncio.subprocess.Process) -> None:
         """Run supervised fine-tuning in another process while `verl` starts, unless a resumed run has its result.
 
-        Fine-tuning stops early when verl ends, a signal comes or the run fails; `_follow` then reports the reason.
-        Raises TrainingError when fine-tuning fails.
+        With `train.validate_untrained`, a process before it asks the untrained model the validation questions. Raises
+        TrainingError when a process fails.
         """
         run = self._log.folder
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():
             return
-        log, progress = run / "sft.log", run / SFT
-        for earlier in (progress, run / UNTRAINED_RECORDS):
+        for earlier in (run / SFT, run / UNTRAINED_RECORDS):
             earlier.unlink(missing_ok=True)
-        steps, untrained = GrowingFile(progress), GrowingFile(run / UNTRAINED_RECORDS)
         if self._settings.train.validate_untrained:
             self._ui.say("Validating the untrained model")
+            records = GrowingFile(run / UNTRAINED_RECORDS)
+
+            def count() -> None:
+                for line in records.new():
+                    self._monitor.answered(UNTRAINED, RolloutRecord.model_validate_json(line))
+
+            if not await self._finished(_UNTRAINED_MODULE, "the validation of the untrained model", verl, count):
+                return
+            self._monitor.close_validation(UNTRAINED)
+        losses = GrowingFile(run / SFT)
+
+        def show() -> None:
+            for line in losses.new():
+                self._ui.sft(**json.loads(line))
+
+        if await self._finished(_SFT_MODULE, "supervised fine-tuning", verl, show):
+            self._log.track_sft()
+
+    async def _finished(
+        self, module: str, what: str, verl: asyncio.subprocess.Process, poll: Callable[[], None]
+    ) -> bool:
+        """Run `python -m module` with this run's folder, and call `poll` until it has ended; return whether it has.
+
+        The process is ended early, and the result is False, when verl ends, a signal comes or the run fails; `_follow`
+        then reports the reason. Raises TrainingError when the process fails; `what` is its name in the error.
+        """
+        log = self._log.folder / f"{module.rpartition('.')[2]}.log"
         with log.open("ab") as output:
-            process = await self._start_module(_SFT_MODULE, run, stdout=output, stderr=output)
+            process = await self._start_module(module, self._log.folder, stdout=output, stderr=output)
         try:
             code = None
             while code is None and verl.returncode is None and not self._stop.is_set() and not self._monitor.failure:
-                code, losses = process.returncode, list(steps.new())
-                for line in untrained.new():
-                    self._monitor.answered(UNTRAINED, RolloutRecord.model_validate_json(line))
-                if losses or code == 0:
-                    self._monitor.close_validation(UNTRAINED)
-                for line in losses:
-                    self._ui.sft(**json.loads(line))
+                code = process.returncode  # read before `poll`, so that the last lines are not missed
+                poll()
                 await asyncio.sleep(_POLL_S)
         finally:
             await _end(process)
         if code:
             raise TrainingError(
-                f"supervised fine-tuning ended with exit code {code}: {last_error(log)}",
+                f"{what} ended with exit code {code}: {last_error(log)}",
                 hint=f"see {log} and repair the cause, or set sft.steps=0 to train without supervised fine-tuning",
             )
-        if code == 0:
-            self._log.track_sft()
+        return code == 0
 
     async def _start_module(self, module: str, *arguments: Path | str, **streams: Any) -> asyncio.subprocess.Process:
         """Start `python -m module` in a new session; on Linux the process also ends when this process dies."""

@@ -1,34 +1,26 @@
 """Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.training.verl.sft RUN_FOLDER
 
 This is a separate process, whose end frees the GPU's memory. It writes its progress to RUN_FOLDER/sft.jsonl and not to
-stdout, because libraries print to stdout. It writes the path of the fine-tuned model to RUN_FOLDER/sft.json. With
-`train.validate_untrained` it first asks the untrained model the validation questions.
+stdout, because libraries print to stdout. It writes the path of the fine-tuned model to RUN_FOLDER/sft.json.
 """
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import json
 import sys
 from pathlib import Path
 
-import pandas as pd
 import torch
 
-from sql_agent.agent.rollout import ask_all
 from sql_agent.config.settings import Settings
-from sql_agent.database import DatabasePool
 from sql_agent.errors import SqlAgentError
-from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import SFT
-from sql_agent.schemas import Question, RolloutRecord
-from sql_agent.tasks.task import Task, load_task
+from sql_agent.tasks.task import load_task
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
-from sql_agent.training.serving.model_endpoint import model_endpoint
 from sql_agent.training.verl.config import trains_on_npu
-from sql_agent.training.verl.interprocess import UNTRAINED_RECORDS, write_sft_result
-from sql_agent.training.verl.memory import card_of, plan_memory
+from sql_agent.training.verl.interprocess import write_sft_result
+from sql_agent.training.verl.memory import plan_memory
 
 
 def main(run: Path) -> int:
@@ -43,11 +35,8 @@ def main(run: Path) -> int:
         task = load_task(settings.task)
         with task.databases(settings) as databases:
             questions = task.questions(settings, "train")
-            compute = _compute(settings)  # plans with the GPU's free memory, so before vLLM uses some of it
-            if settings.train.validate_untrained:
-                _ask_untrained(run, settings, task, databases)
             model = fine_tuned_model(
-                settings, questions, task, databases, compute=compute, progress=write_progress, say=print
+                settings, questions, task, databases, compute=_compute(settings), progress=write_progress, say=print
             )
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -55,24 +44,6 @@ def main(run: Path) -> int:
     copy_losses(model, run / SFT)
     write_sft_result(run, str(Path(model).resolve()))
     return 0
-
-
-def _ask_untrained(run: Path, settings: Settings, task: Task, databases: DatabasePool) -> None:
-    """Ask the model before fine-tuning the validation questions, and append each record to RUN/untrained.jsonl."""
-    rows = pd.read_parquet(run / "data" / "val.parquet")["extra_info"]
-    asked = [("", Question.model_validate_json(row["question"])) for row in rows]
-    judge, runner = task.judge(settings, alone=True), settings.runner
-    with (
-        (run / UNTRAINED_RECORDS).open("a", encoding="utf-8") as sink,
-        model_endpoint(settings, databases, Ui(), card_of(settings).vllm_share) as model,
-    ):
-
-        def write(_: str, record: RolloutRecord) -> None:
-            sink.write(record.model_dump_json() + "\n")
-            sink.flush()
-
-        at_once = runner.concurrency * runner.n_runners
-        asyncio.run(ask_all(asked, task, model, databases, judge, settings, concurrency=at_once, on_record=write))
 
 
 def _compute(settings: Settings) -> Compute:
