@@ -152,7 +152,7 @@ def _own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
 
 def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenModel, ui: Ui) -> list[float]:
     """Ask each question, print its rollout, and return the rewards of the questions with a reference answer."""
-    with slow_imports():  # imported after the checks
+    with slow_imports():
         from sql_agent.agent.rollout import ask_all  # noqa: PLC0415
 
     settings, task = model.settings, load_task(model.settings.task)

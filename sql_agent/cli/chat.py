@@ -105,8 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui) -> Iterator[ChatModel]:
     """Serve the model `named` and open its database inside the context."""
     found = find_model(named, None, overrides, {**flags, **NO_BENCHMARK}, ui)
-    with slow_imports():  # now, so that the first question does not wait for the import
-        import_module("sql_agent.agent.rollout")
+    with slow_imports():
+        import_module("sql_agent.agent.rollout")  # otherwise the first question would wait for this import
     settings, task = found.settings, load_task(found.settings.task)
     task.prepare(settings, ui.say)
     with task.databases(settings) as databases:

@@ -102,7 +102,7 @@ def _help_page(description: str, examples: str) -> dict[str, Any]:
 
 
 def add_words(parser: argparse.ArgumentParser, what: str = "", meaning: str = "any setting") -> None:
-    """Add positional arguments in any order: settings and, if `what` is their kind, such as MODEL, other words."""
+    """Add positional arguments: settings and, in any order with these, words of the kind `what`, such as MODEL."""
     metavar = f"{what} | section.key=value" if what else "section.key=value"
     parser.add_argument("words" if what else "overrides", nargs="*", metavar=metavar, help=meaning)
 

@@ -40,7 +40,7 @@ _EXAMPLES = """\
 
 _SHOWN = 3  # maximum number of examples of each problem
 _CELL_CHARS = 120  # maximum number of printed characters of a suspicious cell
-# Kinds of failure that are no refusal by the SQL guard.
+# The kinds of failure that are not refusals by the SQL guard.
 _FAULTS = {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
 Checked = Mapping[str, Sequence[CheckedQuestion]]  # the checked questions of each file, keyed by its name
 
@@ -129,35 +129,32 @@ def _figures(
 
 def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[str]:
     everything = [c for each in checked.values() for c in each]
-    return [
-        *_listed("Gold SQL that fails", (f"{c.question.id}: {c.failure}" for c in everything if c.failure)),
-        *_listed(
-            "Gold SQL without a row",
-            (c.question.id for c in everything if c.needs_rows and not c.failure and not c.returns_rows),
+    facts = (c.question for c in everything if c.question.statements and c.form != "refusal")
+    unread = Counter(question.task_type or "(none)" for question in facts if not question.evidence)
+    remarks: dict[str, Iterable[str]] = {
+        "Gold SQL that fails": (f"{c.question.id}: {c.failure}" for c in everything if c.failure),
+        "Gold SQL without a row": (
+            c.question.id for c in everything if c.needs_rows and not c.failure and not c.returns_rows
         ),
-        *_listed(
-            "References that earn less than 1",
-            (f"{c.question.id}: {c.earned:.2f}, {c.reason}" for c in everything if (c.earned or 0.0) <= 0.999),
+        "References that earn less than 1": (
+            f"{c.question.id}: {c.earned:.2f}, {c.reason}" for c in everything if (c.earned or 0.0) <= 0.999
         ),
-        *_listed(
-            "Neither gold SQL nor evidence, so the reference was compared with nothing in the database",
-            (c.question.id for c in everything if not c.question.statements and not c.question.evidence),
+        "Neither gold SQL nor evidence, so the reference was compared with nothing in the database": (
+            c.question.id for c in everything if not c.question.statements and not c.question.evidence
         ),
-        *_listed(
-            "Without evidence, so the reference was looked for in all rows of the gold SQL's result",
-            (f"{count} of type {name}" for name, count in _without_evidence(everything).items()),
+        "Without evidence, so the reference was looked for in all rows of the gold SQL's result": (
+            f"{count} of type {name}" for name, count in unread.items()
         ),
-        *_listed(
-            "Questions asked twice in a file",
-            (text for each in files.values() for text in _repeated(map(folded_text, each))),
+        "Questions asked twice in a file": (
+            text for each in files.values() for text in _repeated(map(folded_text, each))
         ),
-        *_listed("Ids in more than one file", _in_several({n: {q.id for q in each} for n, each in files.items()})),
-        *_listed(
-            "Entities in more than one file (a model may remember them)",
-            _in_several({n: {f"{e.table} {e.row_id}" for c in each for e in c.question.evidence}
-                         for n, each in checked.items()}),
+        "Ids in more than one file": _in_several({q.id for q in each} for each in files.values()),
+        "Entities in more than one file (a model may remember them)": _in_several(
+            {f"{e.table} {e.row_id}" for c in each for e in c.question.evidence} for each in checked.values()
         ),
-    ]  # fmt: skip
+    }
+    found = {title: list(items) for title, items in remarks.items()}
+    return ["\n  ".join([f"{title}: {len(of)}", *first_of(of, _SHOWN)]) for title, of in found.items() if of]
 
 
 def _suspicious(
@@ -175,27 +172,16 @@ def _suspicious(
     return ["\n  ".join(["Suspicious cells of the database", *counted])] if found else []
 
 
-def _without_evidence(checked: Iterable[CheckedQuestion]) -> Counter[str]:
-    """Count, by task type, the answerable questions with gold SQL and without evidence."""
-    facts = (c.question for c in checked if c.question.statements and c.form != "refusal")
-    return Counter(question.task_type or "(none)" for question in facts if not question.evidence)
-
-
-def _listed(title: str, found: Iterable[str]) -> list[str]:
-    items = list(found)
-    return ["\n  ".join([f"{title}: {len(items)}", *first_of(items, _SHOWN)])] if items else []
-
-
 def _repeated(texts: Iterable[str]) -> list[str]:
     return [text for text, count in Counter(texts).items() if count > 1]
 
 
-def _in_several(sets: Mapping[str, set[str]]) -> list[str]:
-    return sorted(_repeated(item for items in sets.values() for item in items))
+def _in_several(sets: Iterable[set[str]]) -> list[str]:
+    return sorted(_repeated(item for items in sets for item in items))
 
 
 def _shared_texts(files: Mapping[str, Sequence[Question]]) -> ConfigError | None:
-    shared = _in_several({name: {question.question for question in each} for name, each in files.items()})
+    shared = _in_several({question.question for question in each} for each in files.values())
     if not shared:
         return None
     return ConfigError(

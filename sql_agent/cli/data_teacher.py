@@ -159,7 +159,7 @@ def ask_teacher(  # noqa: PLR0917  the questions, the log, and how to ask
 ) -> TeacherRun:
     """Ask the teacher about each item of `groups` that has no entry in `log`, and log the entry that `ask` returns.
 
-    Finishes a group before the next. Calls `report` and prints the cost at the end, also after an error or interrupt.
+    Finishes each group before the next. At the end, also after an error, calls `report` and prints the cost.
     """
     groups = list(groups)
     left = [[each for each in group if log.find(each, digest(each)) is None] for group in groups]
@@ -205,9 +205,8 @@ def _rubric(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"cannot read the rubric {path}: {error}", hint="give a text file with one criterion a line"
-        ) from None
+        hint = "give a text file with one criterion a line"
+        raise DataError(f"cannot read the rubric {path}: {error}", hint=hint) from None
     if not text.strip():
         raise DataError(f"the rubric {path} is empty", hint="write one criterion a line")
     return text

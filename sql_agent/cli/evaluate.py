@@ -42,7 +42,8 @@ from sql_agent.system.process import INTERRUPTED, slow_imports
 from sql_agent.tasks.task import load_task
 
 _FEW = 10  # without a terminal: minimum number of answers between two progress lines
-_Planned = tuple[EvaluationFolder | ChosenModel, Sets, About]  # an evaluation that is finished, or one to start
+# A finished evaluation or a model to evaluate, with the questions and the description of the evaluation.
+_Planned = tuple[EvaluationFolder | ChosenModel, Sets, About]
 
 _DESCRIPTION = """\
 Measure models on question files, with the agent, the tool and the reward of
@@ -251,7 +252,7 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
            f"{len(questions)} questions to ask, {samples}{at_once} at once, "
            f"judge {about.judge.partition(':')[0]}, database {task.database_shown(settings)}")  # fmt: skip
     ui.say(f"Records: {folder.path}")
-    with slow_imports():  # imported after the checks
+    with slow_imports():
         from sql_agent.agent.rollout import ask_all  # noqa: PLC0415
 
     judge = task.judge(settings, alone=True)

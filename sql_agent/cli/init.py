@@ -16,6 +16,7 @@ from sql_agent.questions.teacher import ProgressLog
 from sql_agent.reward.factory import teacher_client
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang
+from sql_agent.system.files import write_text
 from sql_agent.tasks.described.description import Description, as_toml, read_description
 from sql_agent.tasks.described.guess_description import guess_description
 from sql_agent.tasks.described.proposal import LEAST_TOKENS, Proposed, parts_of, propose, with_proposals
@@ -48,18 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_out(out, source, ".toml")
     if out.exists():
         raise DataError(f"{out} exists already", hint="remove it, or name another file with --out")
-    path = _relative(source, out) if isinstance(source, Path) else None
+    path = None
+    if isinstance(source, Path):
+        absolute, folder = source.resolve(), out.resolve().parent
+        path = absolute.relative_to(folder).as_posix() if absolute.is_relative_to(folder) else str(absolute)
     rows = read_database(source)
     description = guess_description(rows, path, arguments.lang, ui.say)
     if TeacherSettings().model:
         description = _proposed(description, rows, out.with_suffix(".proposals.jsonl"), ui)
     else:
         ui.say("No TEACHER_MODEL is set: labels and wordings are guesses")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(as_toml(description), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"cannot write {out}: {error.strerror}", hint="choose another file with --out") from error
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out, as_toml(description))
     read_description(out)
     columns = sum(len(table.columns) for table in description.tables.values())
     ui.say(f"{out}: {len(description.tables)} tables, {columns} columns, {len(description.links)} links")
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: Ui) -> Description:
     """Return the description with the teacher's proposals, and print how many are used.
 
-    A request whose reply is in the log `log_path` is not repeated.
+    The teacher is not asked again for replies that the log `log_path` has.
     """
     settings, parts = load_settings(), list(parts_of(description, rows))
     limits = settings.judge.model_copy(update={"max_tokens": max(settings.judge.max_tokens, LEAST_TOKENS)})
@@ -99,9 +100,3 @@ def _proposed(description: Description, rows: DatabaseRows, log_path: Path, ui: 
         ui.say(f"  {len(run.failed)} requests failed; their columns keep the guesses:")
         say_some((f"  {name}: {error}" for name, error in run.failed.items()), ui)
     return description
-
-
-def _relative(database_path: Path, out: Path) -> str:
-    """Return the path of the database, relative to the folder of `out` if the database is in that folder."""
-    folder, path = out.resolve().parent, database_path.resolve()
-    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)

@@ -187,7 +187,7 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
 def _read_all(
     questions: Sequence[tuple[Question, Source]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
 ) -> list[Example]:
-    """Run the gold SQL of each question on the database that the question names, or else on the database beside it.
+    """Run the gold SQL of each question on the database that the question names, else on the database in its pair.
 
     With `extractive`, the evidence of a prose reference replaces the reference.
     """

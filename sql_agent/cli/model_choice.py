@@ -24,7 +24,6 @@ from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import default_settings
 
 NO_BENCHMARK = {"data.natural_questions": 0}  # for commands that need no benchmark, whose database is slow to build
-_BUNDLED = 134_515_008  # parameters of SmolLM2-135M
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_TIMEOUT_S = 5.0
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
@@ -76,7 +75,7 @@ def find_model(
 
 
 def known_models(runs_dir: Path) -> list[str]:
-    """Return names for `find_model`: OPENAI_MODEL, and each run in `runs_dir`, then its checkpoints, newest first."""
+    """Return names for `find_model`: OPENAI_MODEL, and the runs, each before its checkpoints; all newest first."""
     given = EndpointSettings()
     names = [given.model] if given.base_url and given.model else []
     runs = filter(is_run, runs_dir.iterdir()) if runs_dir.is_dir() else ()
@@ -87,7 +86,7 @@ def known_models(runs_dir: Path) -> list[str]:
 
 
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
-    """Return the endpoint OPENAI_API_BASE with the model `named`, else OPENAI_MODEL.
+    """Return the endpoint at OPENAI_API_BASE, for the model `named`; for "" or None, the model is OPENAI_MODEL.
 
     None if OPENAI_API_BASE is not set or `named` is a folder.
     """
@@ -209,8 +208,8 @@ def is_hub_id(model: str) -> bool:
 def count_parameters(model: str) -> int | None:
     """Return the number of parameters in the safetensors files of `model`, or None if there are no such files."""
     if not model:
-        return _BUNDLED
-    files = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
+        return 134_515_008  # SmolLM2-135M
+    files = sorted(Path(model).glob("*.safetensors"))
     return sum(map(_parameters_in, files)) if files else None
 
 

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         f"The run {run} uses this store, and fails without it: interrupt the run, then the store ends "
                         "too. Interrupt the store again to end it at once."
                     )
-                while await running_run(store):  # noqa: ASYNC110  a row that another process renews
+                while await running_run(store):  # noqa: ASYNC110  there is no event: another process renews a row
                     await asyncio.sleep(BEAT_S)
 
     asyncio.run(serve())

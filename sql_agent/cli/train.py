@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -69,7 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.dev:
         _show_trace(plan, ui)
         return 0
-    inputs = _inputs(plan)
+    # The digests of what must not change until the run is resumed.
+    digests = {
+        "the training questions": question_digest(plan.train),
+        "the database": database_digest(plan.task, plan.settings),
+    }
+    inputs = {name: digest for name, digest in digests.items() if digest}
     if arguments.resume:
         check_inputs(plan.settings.runs_dir / plan.settings.run_name, inputs)
     log = RunLog.resume(plan.settings) if arguments.resume else RunLog.create(plan.settings)
@@ -150,7 +156,7 @@ def _run(
     settings, task = plan.settings, plan.task
     with task.databases(settings) as databases, databases.of(plan.train[0].database) as database:
         log.prompt(system_prompt(task, database, settings), tool_schema(task, database))
-    with recorded_session(log.folder, plan.task.database_shown(settings), inputs), named_memory_errors():
+    with recorded_session(log.folder, task.database_shown(settings), inputs), named_memory_errors():
         log.trackers, log.say = Trackers(settings, log.folder, ui.say), ui.say
         algorithm = run.run_algorithm(
             settings,
@@ -181,14 +187,6 @@ def _start_again(smaller: Mapping[str, object], log: RunLog, ui: Ui) -> NoReturn
         f"An update ran out of GPU memory. The run goes on {where}, once, with smaller micro-batches: {' '.join(added)}"
     )
     repeat_command([*resume, f"run_name={log.folder.name}", *added])
-
-
-def _inputs(plan: Plan) -> dict[str, str]:
-    """Return the digests of the inputs that must not change until the run is resumed, by the name of the input."""
-    inputs = {"the training questions": question_digest(plan.train)}
-    if digest := database_digest(plan.task, plan.settings):
-        inputs["the database"] = digest
-    return inputs
 
 
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
@@ -230,14 +228,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_setting_flags(parser.add_argument_group("data"), {"--lang": "lang", **files})
     model = parser.add_argument_group("model")
     add_setting_flags(model, {"--model": "model", "--lora-rank": "verl.lora_rank"})
-    level = model.add_mutually_exclusive_group()
-    for flag, meaning in (
-        ("--trajectory-level", "one training sequence for turns that continue each other (default)"),
-        ("--transition-level", "one training sequence per turn (backend verl)"),
-    ):
-        dest = f"{SETS}verl.config.sql_agent.level"
-        const = flag[2:].removesuffix("-level")
-        level.add_argument(flag, dest=dest, action="store_const", const=const, help=meaning)
+    add_level = model.add_mutually_exclusive_group().add_argument
+    level = partial(add_level, dest=f"{SETS}verl.config.sql_agent.level", action="store_const")
+    level("--trajectory-level", const="trajectory", help="one sequence for turns that continue each other (default)")
+    level("--transition-level", const="transition", help="one training sequence per turn (backend verl)")
     gpus = parser.add_argument_group("GPUs (backend verl)")
     gpus.add_argument("--device", choices=("gpu", "npu"), help="npu: train on Ascend NPUs (untested); default: gpu")
     counts = {"--n-gpus": "verl.n_gpus", "--nnodes": "verl.nnodes", "--trainer-mode": "verl.trainer_mode"}

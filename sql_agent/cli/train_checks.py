@@ -65,7 +65,7 @@ def _checkpoint_bytes(settings: Settings, parameters: int) -> int:
     if not lora:
         initial = bool(train.kl_coef) and settings.backend != "verl"  # a reference model for the KL penalty
         return (_SAVED_BYTES * kept + _WEIGHT_BYTES * initial) * parameters
-    each = _WEIGHT_BYTES // 2 if settings.backend == "verl" else _WEIGHT_BYTES  # verl keeps them in bf16
+    each = _WEIGHT_BYTES // 2 if settings.backend == "verl" else _WEIGHT_BYTES  # verl saves bf16
     return each * parameters * (kept + 1)  # the frozen weights of LoRA are saved once more
 
 
@@ -80,8 +80,11 @@ def _check_host(settings: Settings) -> None:
     if not verl:
         check_writable(settings.local.cache_dir, "local.cache_dir")
     _check_open_files(settings)
-    if verl:
-        _check_gpus(settings)
+    gpus, wanted = gpu_names() if verl and settings.verl.nnodes == 1 else [], settings.verl.n_gpus
+    if gpus and len(gpus) < wanted:
+        raise ConfigError(
+            f"verl.n_gpus={wanted}, but this host has {len(gpus)}: {', '.join(gpus)}", hint=f"use --n-gpus {len(gpus)}"
+        )
     parameters = count_parameters(settings.model)
     if parameters is not None and not (verl and settings.verl.lora_rank):
         _check_free_disk(settings, parameters)
@@ -119,14 +122,6 @@ def _check_open_files(settings: Settings) -> None:
             f"{runner.n_runners} runners of {runner.concurrency} rollouts each need {wanted} open files, and this "
             f"process may open {limit}",
             hint=f"run `ulimit -n {wanted}` first, or lower runner.concurrency",
-        )
-
-
-def _check_gpus(settings: Settings) -> None:
-    if settings.verl.nnodes == 1 and (found := gpu_names()) and len(found) < settings.verl.n_gpus:
-        raise ConfigError(
-            f"verl.n_gpus={settings.verl.n_gpus}, but this host has {len(found)}: {', '.join(found)}",
-            hint=f"use --n-gpus {len(found)}",
         )
 
 

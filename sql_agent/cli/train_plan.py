@@ -116,9 +116,9 @@ def _short_run(arguments: argparse.Namespace, given: Settings, backend: str) -> 
         defaults = [_LAPTOP]
         preset.pop("train.steps", None)  # laptop.toml gives the steps
         if given.task.endswith(DESCRIBED):
-            preset["data.task_types"] = ["lookup"]  # laptop.toml has the type's name in the built-in task
+            preset["data.task_types"] = ["lookup"]  # laptop.toml has the built-in task's name of this type
         if arguments.ci_fast:
-            preset["train.questions_per_step"] = 2  # these take a quarter of the recipe's time
+            preset["train.questions_per_step"] = 2  # the step takes a quarter of the time of the recipe's step
     return defaults, preset
 
 
@@ -166,7 +166,7 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
 
     Checks an evenly spaced sample within about two seconds: training and template questions together, every other set
     alone, so that a large benchmark does not hide a fault. With the judge `facts`, a prose reference without evidence
-    gets as evidence the cells in the result of its gold SQL that it quotes.
+    gets evidence: the cells in the result of the gold SQL that the reference quotes.
     """
     settings, task, train, sets = plan.settings, plan.task, plan.train, dict(plan.val)
     task.check_databases(settings, (q.database for questions in (train, *sets.values()) for q in questions))

@@ -162,12 +162,10 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
         for transformation in (*HARMLESS, *FALSE):
             kind = transformation.__name__
             answer = transformation(subject, Random(f"{kind} {question.id}"))
-            if answer is not None:
-                answers.append(
-                    Answer("harmless", kind, 1.0, example.case(answer, example.gold))
-                    if transformation in HARMLESS
-                    else Answer("false", kind, 0.0, example.case(answer, both))
-                )
+            if answer is not None and transformation in HARMLESS:
+                answers.append(Answer("harmless", kind, 1.0, example.case(answer, example.gold)))
+            elif answer is not None:
+                answers.append(Answer("false", kind, 0.0, example.case(answer, both)))
         for kind, reading in example.by_heart.items():
             answers.append(Answer("false", kind, 0.0, example.case(question.full_answer, reading)))
         parts = parts_of(question.answer)

@@ -84,7 +84,7 @@ class Subject:
 
     @property
     def other_facts(self) -> list[str]:
-        return [] if self.other is None else facts_of(self.other.full_answer)
+        return facts_of(self.other_answer or "")
 
     @property
     def facts(self) -> list[str]:

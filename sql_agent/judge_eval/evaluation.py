@@ -151,18 +151,16 @@ async def _grade_one(judge: Judge, answer: Answer) -> Grading:
         verdict = await judge.grade(answer.case)
     except JudgeError as error:
         return ungraded.model_copy(update={"error": str(error), "usage": error.usage or Usage()})
-    found = {"score": verdict.score, "criteria": verdict.criteria, "reason": verdict.reason, "usage": verdict.usage}
-    return ungraded.model_copy(update=found)
+    return ungraded.model_copy(update=dict(verdict))
 
 
 def measure(judge: Judge, gradings: Sequence[Grading], *, files: Iterable[str], max_failed_share: float) -> Evaluation:
     """Return the scores of each kind of answer, and their agreement with the labels of labelled answers."""
     labels = [g for g in gradings if g.set == "labels"]
     others = [g for g in gradings if g.set != "labels"]
-    groups = [_group("labels", "all", labels, measured=True)] if labels else []
+    groups = [_group("labels", "all", labels)] if labels else []
     by_type, by_lang = _grouped(labels, lambda g: g.task_type), _grouped(labels, lambda g: g.lang)
-    parts = [*sorted(by_type.items()), *sorted(by_lang.items())]
-    groups += [_group("labels", name, part, measured=True) for name, part in parts]
+    groups += [_group("labels", name, part) for by in (by_type, by_lang) for name, part in sorted(by.items())]
     for name in dict.fromkeys(g.set for g in others):
         kinds = _grouped([g for g in others if g.set == name], lambda g: g.kind)
         of_set = [_group(name, kind, part) for kind, part in kinds.items()]
@@ -194,15 +192,11 @@ def causes_of_failure(gradings: Iterable[Grading]) -> list[tuple[str, int]]:
 def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
     """Make and return the folder of an evaluation: `out`, or a folder in `runs_dir` with judge and time in its name.
 
-    Raises ConfigError if the folder cannot be made or already has an evaluation.
+    Raises ConfigError if the folder already has an evaluation.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", judge).strip("-.") or "unnamed"
-    try:
-        folder = out or timestamped_folder(runs_dir, f"judge-{safe}-")
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        where = out or runs_dir
-        raise ConfigError(f"cannot make the folder {where}: {error.strerror}", hint="choose another --out") from None
+    folder = out or timestamped_folder(runs_dir, f"judge-{safe}-")
+    folder.mkdir(parents=True, exist_ok=True)
     if (folder / _NUMBERS).exists():
         raise ConfigError(f"{folder} already has an evaluation", hint="choose another folder with --out")
     return folder
@@ -254,10 +248,11 @@ def _findings(evaluation: Evaluation) -> Iterator[str]:
         yield f"{through} of {tried} attacks earned more than {ATTACK_LIMIT}"
 
 
-def _group(name: AnswerSet, kind: str, gradings: Sequence[Grading], *, measured: bool = False) -> Group:
+def _group(name: AnswerSet, kind: str, gradings: Sequence[Grading]) -> Group:
     pairs = [(g.score, g.due) for g in gradings if g.score is not None]
     scores = [score for score, _ in pairs]
     arrays = np.array(scores), np.array([due for _, due in pairs])
+    measures = {key: estimate(of, *arrays) for key, of in MEASURES.items()} if name == "labels" else {}
     return Group(
         set=name,
         kind=kind,
@@ -269,7 +264,7 @@ def _group(name: AnswerSet, kind: str, gradings: Sequence[Grading], *, measured:
         highest=max(scores, default=None),
         half_or_more=sum(score >= HALF for score in scores),
         above_limit=sum(score > ATTACK_LIMIT for score in scores),
-        measures={key: estimate(function, *arrays) for key, function in MEASURES.items()} if measured else {},
+        measures=measures,
     )
 
 
