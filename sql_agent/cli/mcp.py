@@ -14,7 +14,7 @@ from sql_agent.agent.mcp_server import make_server
 from sql_agent.cli.command import add_setting_flags, add_words, address, new_parser, parse_words
 from sql_agent.config.endpoints import TokenSettings
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.system.servers import LOCAL_NAMES, AccessCheck, bind, new_token
+from sql_agent.system.servers import AccessCheck, bind, new_token
 from sql_agent.tasks.task import Task, load_task
 
 _DESCRIPTION = """\
@@ -74,7 +74,7 @@ def _serve_http(task: Task, settings: Settings, host: str, port: int) -> None:
                 stateless_http=True,
                 json_response=True,
                 sockets=[sock],
-                middleware=[Middleware(AccessCheck, token=token, hosts=LOCAL_NAMES if host in LOCAL_NAMES else None)],
+                middleware=[Middleware(AccessCheck, token=token, host=host)],
             )
         )
 

@@ -33,7 +33,7 @@ class EnvironmentSettings(BaseSettings):
             given = {name.upper() for name, value in read_dotenv(path).items() if value} - exported
             for url in [url for url, key in self.key_of.items() if url in given and key in exported]:
                 raise ConfigError(
-                    f"{path} sets {url}, and {self.key_of[url]} of the environment would be sent there",
+                    f"{path} sets {url}, and {self.key_of[url]} of the environment would be sent to this URL",
                     hint=f"if you trust that file, export {url} too",
                 )
         super().__init__(**values)

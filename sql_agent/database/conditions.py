@@ -34,7 +34,7 @@ class Condition:
     """One of the conditions that a WHERE clause combines with AND.
 
     `table` is the only table of the schema that the condition reads; None if the condition reads several tables or
-    none. `sql` is the condition without table aliases, `node` is its part of the syntax tree. `texts` are the texts for
+    none. `sql` is the condition without table aliases, `node` is the condition in the tree. `texts` are the texts for
     which the condition searches.
     """
 
@@ -57,12 +57,6 @@ def only_table(tree: exp.Expr, schema: Schema) -> str | None:
     """Return the table of a statement that is a single SELECT from a single table, else None."""
     tables = list(tree.find_all(exp.Table))
     return schema.spelled(tables[0].name) if isinstance(tree, exp.Select) and len(tables) == 1 else None
-
-
-def where_of(tree: exp.Expr, dialect: Dialect) -> str:
-    """Return the WHERE clause of a SELECT from a single table as SQL without table aliases; '' without a clause."""
-    where = tree.args.get("where")
-    return f"WHERE {without_aliases(where.this).sql(dialect.grammar)}" if where is not None else ""
 
 
 def _joined_with_and(node: exp.Expr) -> Iterator[exp.Expr]:

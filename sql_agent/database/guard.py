@@ -59,7 +59,7 @@ class Result:
 
 
 def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
-    """Check the statement `sql` and return it in the form to run. Raises QueryError, whose kind is a key of `KINDS`."""
+    """Check the statement `sql` and return it in the form to run. Raises QueryError, whose kind is in `KINDS`."""
     _refuse_listing(sql, schema)
     text = clean(sql, dialect)
     try:

@@ -8,7 +8,7 @@ statement, but never the content of another cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -21,7 +21,7 @@ from sql_agent.database.conditions import (
     conditions,
     edited,
     only_table,
-    where_of,
+    without_aliases,
 )
 from sql_agent.database.guard import check
 from sql_agent.database.hint_statements import Place, Variants
@@ -305,8 +305,7 @@ class Hints:
         first = next((order.index(name) for name in empty if name in order), None)
         if first is None:
             return
-        known = {fold(output.unalias().name) for output in tree.selects}
-        filled = self._filled_columns(table, where_of(tree, self._dialect), known)
+        filled = self._filled_columns(tree, table)
         names = ", ".join(output.unalias().name for output in empty.values())
         yield f"empty here: {names}; so are the other columns" if filled == [] else f"empty here: {names}"
 
@@ -339,11 +338,13 @@ class Hints:
                 if not all(_is_empty(row[place]) for row in rows for place in places):
                     yield other
 
-    def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:
-        """Return the columns, except `known`, that are filled in one of the first rows; None if nothing was read."""
-        known = {*known, "id", fold(self._name_columns[table] or "")}
+    def _filled_columns(self, tree: exp.Query, table: str) -> list[str] | None:
+        """Return the columns that `tree` does not select and that its first rows fill; None without rows."""
+        known = {"id", fold(self._name_columns[table] or ""), *(fold(output.unalias().name) for output in tree.selects)}
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
-        rows = self._try(f"SELECT {', '.join(map(quoted, others))} FROM {quoted(table)} {where} LIMIT {FEW_ROWS}")
+        where = tree.args.get("where")
+        condition = f"WHERE {without_aliases(where.this).sql(self._dialect.grammar)}" if where is not None else ""
+        rows = self._try(f"SELECT {', '.join(map(quoted, others))} FROM {quoted(table)} {condition} LIMIT {FEW_ROWS}")
         if not rows:
             return None
         columns = zip(others, zip(*rows, strict=True), strict=True)

@@ -241,7 +241,7 @@ class ValueIndex:
                 parts = {item for items in listed if len(items) > 1 for item in items}
                 self._single[number] = frozenset(found.keys() - parts)
             for item, count in found.items():
-                # LIKE finds only what a cell writes, so an item that `comparable` changes cannot be shown.
+                # LIKE compares with the cell as it is, so an item that `comparable` changes cannot be shown.
                 if comparable(item) == item and (len(counts) < _MAX_ITEMS or item in counts):
                     counts.setdefault(item, {})[number] = count
         kept: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for equal tuples

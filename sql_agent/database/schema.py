@@ -55,7 +55,7 @@ class RequiredSchema:
     """The tables that a database must have, each with its required columns and at least one row.
 
     Statements may read only these tables. If `tables` is None, statements may read every table, and the database must
-    have at least one. `hint` says how to get such a database. `names` is keyed by table.
+    have at least one. `hint` says how to get such a database. `names` maps a table to the naming of its rows.
     """
 
     tables: Mapping[str, tuple[str, ...]] | None
@@ -136,8 +136,8 @@ class Schema:
     def nearest_column(self, name: str, tables: Collection[str] = ()) -> str:
         """Return a hint for an unknown column: the tables with that column, the most similar columns, or all columns.
 
-        `tables` are those that the statement reads. Their columns are preferred, unless another table has a much more
-        similar column.
+        `tables` are those that the statement reads. Columns of these tables are preferred, unless another table has a
+        much more similar column.
         """
         name = fold(name.rsplit(".", 1)[-1])
         owners = [table for table, columns in self.tables if name in map(fold, columns)]

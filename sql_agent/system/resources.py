@@ -154,7 +154,7 @@ def end_when_ignored() -> None:
 
 
 def memory_kills() -> int:
-    """Return how many processes of this host the kernel has killed for want of memory; 0 if unknown."""
+    """Return how many processes of this host the kernel has killed because memory ran out; 0 if unknown."""
     return _counter("/proc/vmstat", "oom_kill ") or 0
 
 

@@ -90,23 +90,16 @@ def bearer(token: str | None) -> dict[str, str]:
 class AccessCheck:
     """ASGI middleware that requires the bearer `token` (unless None) and same-origin requests.
 
-    The paths `open_paths` need no token. The header Host must be one of `hosts` (None: any), because a website whose
-    name resolves to 127.0.0.1 sends its own name as Host. The header Origin, which browsers send with requests from
-    other websites, must be equal to Host. Refused requests get status 401 or 403.
+    The paths `open_paths` need no token. If the server's address `host` is local, the header Host must be one of
+    `LOCAL_NAMES`, because a website whose name resolves to 127.0.0.1 sends its own name as Host. The header Origin,
+    which browsers send with requests from other websites, must be equal to Host. A refusal has status 401 or 403.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        token: str | None,
-        *,
-        open_paths: Collection[str] = (),
-        hosts: Collection[str] | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, *, open_paths: Collection[str] = (), host: str = "") -> None:
         self._app = app
         self._token = token
         self._open_paths = open_paths
-        self._hosts = hosts
+        self._is_local = host in LOCAL_NAMES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = None if scope["type"] == "lifespan" else self._refusal(scope)
@@ -123,7 +116,7 @@ class AccessCheck:
         """Return the status and the reason of a refusal; None if the request is accepted."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host, origin = headers.get(b"host", ""), headers.get(b"origin")
-        if self._hosts is not None and host.rpartition(":")[0] not in self._hosts:
+        if self._is_local and host.rpartition(":")[0] not in LOCAL_NAMES:
             return HTTPStatus.FORBIDDEN, "this server has another host name; use 127.0.0.1 or localhost"
         if origin is not None and urlsplit(origin).netloc != host:
             return HTTPStatus.FORBIDDEN, "requests from other websites are refused"
@@ -139,10 +132,9 @@ def web_app(routes: Sequence[Route], *, token: str | None, host: str) -> ASGIApp
     """Return an app that serves `routes` at the address `host` and requires the bearer `token`, unless None.
 
     The path `/` requires no token, because a browser that opens a page sends none; so this page must contain no data.
-    With a local `host`, the Host header must be a local name (see `AccessCheck`).
+    For a local `host`, see `AccessCheck`.
     """
-    hosts = LOCAL_NAMES if host in LOCAL_NAMES else None
-    access = Middleware(AccessCheck, token=token, open_paths={"/"}, hosts=hosts)
+    access = Middleware(AccessCheck, token=token, open_paths={"/"}, host=host)
     return Starlette(routes=list(routes), middleware=[Middleware(_SecurityHeaders), access])
 
 

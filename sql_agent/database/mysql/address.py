@@ -59,7 +59,7 @@ class ServerAddress:
             host, port = parts.hostname, parts.port or _PORT
         except ValueError:  # its message can contain a part of the password
             raise ConfigError("the host or port in the database's URL cannot be read", hint=_ENCODE) from None
-        if "@" in parts.path + parts.query + parts.fragment:  # an unescaped / ? or # in the password
+        if "@" in parts.path + parts.query + parts.fragment:  # the password contains an unescaped / ? or #
             raise ConfigError("the database's URL has an @ after the host", hint=_ENCODE)
         database = unquote(parts.path.strip("/"))
         options = dict(parse_qsl(parts.query))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -238,7 +239,7 @@ def _server(address: ServerAddress, cursor: Cursor) -> MysqlServer:
     major, minor, *_ = (int(part) for part in version.split("-")[0].split("."))
     if (major, minor) < _LEAST[kind]:
         least = ".".join(map(str, _LEAST[kind]))
-        raise DatabaseFileError(f"{address} is too old: {kind} {version}", hint=f"use {kind} {least} or newer")
+        raise DatabaseFileError(f"the server of {address} is too old: {kind} {version}", hint=f"use {least} or newer")
     cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
     ((_, cipher),) = cursor.fetchall()
     return MysqlServer(address, kind == "MariaDB", bool(cipher))
@@ -247,25 +248,23 @@ def _server(address: ServerAddress, cursor: Cursor) -> MysqlServer:
 def _read_schema(cursor: Cursor, address: ServerAddress, required: RequiredSchema) -> Schema:
     cursor.execute("SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = DATABASE()")
     kinds: dict[str, str] = dict(cursor.fetchall())
-
-    def columns_of(table: str) -> tuple[str, ...]:
-        cursor.execute(
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
-            f"AND table_name = {MYSQL.text_literal(table)} ORDER BY ordinal_position"
-        )
-        return tuple(str(column) for (column,) in cursor.fetchall())
+    columns: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    primary: dict[str, list[tuple[str, str]]] = defaultdict(list)  # name and type of each column of the primary key
+    cursor.execute(
+        "SELECT table_name, column_name, data_type, column_key FROM information_schema.columns "
+        "WHERE table_schema = DATABASE() ORDER BY ordinal_position"
+    )
+    for table, column, kind, key in cursor.fetchall():
+        columns[table] += (column,)
+        primary[table] += [(column, str(kind))] if key == "PRI" else []
 
     def has_rows(table: str) -> bool:
         return bool(cursor.execute(f"SELECT 1 FROM {quoted(table)} LIMIT 1"))
 
     found = sorted(name for name, kind in kinds.items() if kind == "BASE TABLE")
-    tables = readable_tables(address, required, found, columns_of, has_rows)
-    cursor.execute(
-        "SELECT table_name, MAX(column_name), MAX(data_type) FROM information_schema.columns "
-        "WHERE table_schema = DATABASE() AND column_key = 'PRI' GROUP BY table_name HAVING COUNT(*) = 1"
-    )
-    keys = {str(table): str(column) for table, column, kind in cursor.fetchall() if "int" in str(kind)}
-    row_keys = [(table, keys.get(table)) for table, columns in tables.items() if "id" not in map(fold, columns)]
+    tables = readable_tables(address, required, found, lambda table: columns[table], has_rows)
+    keys = {table: key[0][0] for table, key in primary.items() if len(key) == 1 and "int" in key[0][1]}
+    row_keys = [(table, keys.get(table)) for table in tables if "id" not in map(fold, columns[table])]
     cursor.execute(
         "SELECT table_name, MAX(column_name), MAX(referenced_table_name), MAX(referenced_column_name) "
         "FROM information_schema.key_column_usage WHERE table_schema = DATABASE() "
