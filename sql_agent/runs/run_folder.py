@@ -9,6 +9,7 @@
 | rollouts.jsonl | `RunLog.rollouts`: a line per rollout | the report, `largest_gain` for `ask --run` |
 | in_hand.json | `RunLog.keep_in_hand`: the ended rollouts of an interrupted step | `--resume` on `local` |
 | sft.jsonl | `RunLog.sft`: the loss of each step of supervised fine-tuning | the report |
+| start.jsonl | `end_of_start_part`: when each part of a start on `verl` ended | the table that the run prints |
 | prompt.txt, tool.json | `RunLog.prompt`: the system prompt and the tool's schema | the report, `export` |
 | checkpoints/ | the backend, with the folder names in `checkpoints.py` | `--resume`, `ask`, `evaluate`, `export` |
 | tracking/ | trackers that write files | the trackers' own programs |

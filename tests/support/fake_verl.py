@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from sql_agent.system.servers import bearer
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
-from sql_agent.training.verl.interprocess import run_token, wait_for_sft_result
+from sql_agent.training.verl.interprocess import end_of_start_part, run_token, wait_for_sft_result
 
 # What Ray, verl and vLLM print of an engine that fails while verl sends it the weights.
 ENGINE_FAILED = """\
@@ -195,6 +195,7 @@ if __name__ == "__main__":
     if os.environ.get("FAKE_VERL") == "slow":
         print("\x1b[36m(WorkerDict pid=7)\x1b[0m Capturing CUDA graphs [/]  40%", flush=True)
         time.sleep(2)
+    end_of_start_part("Ray")
     if given["sft_result"] is not None:
         given["options"]["actor_rollout_ref"]["model"]["path"] = wait_for_sft_result(Path(given["sft_result"]))
     asyncio.run(train(given["options"], given["overrides"], Path(given["environment"]["VERL_FILE_LOGGER_PATH"])))

@@ -16,7 +16,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils.ray_utils import auto_await
 
 from sql_agent.system.servers import bearer
-from sql_agent.training.verl.interprocess import TEMPLATE_SETTINGS, run_token
+from sql_agent.training.verl.interprocess import TEMPLATE_SETTINGS, end_of_start_part, run_token
 from sql_agent.training.verl.policy_endpoint import find_endpoints
 
 _POLL_S = 0.05  # verl's default of 2 s is a third of the step time of a small model
@@ -67,6 +67,7 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         agent = {name: config.sql_agent[name] for name in TEMPLATE_SETTINGS}
         policy = client, of_policy.model.path, of_policy.rollout.max_model_len, agent
         endpoints = find_endpoints(config.sql_agent.endpoints)
+        end_of_start_part("agent loops")
         addresses = await asyncio.gather(*(endpoint.serve.remote(*policy) for endpoint in endpoints))
         url = f"{config.sql_agent.rollout_server}/endpoints"
         timeout = aiohttp.ClientTimeout(total=_ANNOUNCE_TIMEOUT_S)

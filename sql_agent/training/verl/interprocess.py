@@ -1,4 +1,4 @@
-"""Pass the dataset, the bearer token and the fine-tuned model's path from the main process to verl's processes.
+"""Pass the dataset, the bearer token and the fine-tuned model's path to verl's processes, and times back from them.
 
 This module imports neither torch nor agent-lightning, because every process of verl imports this module.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # without the prefix of settings, because the token is not a setting
 SFT_RESULT = "sft.json"
 UNTRAINED_RECORDS = "untrained.jsonl"
+START_VARIABLE = "SQLAGENT_START"  # the path of the file to which `end_of_start_part` writes
 # The settings of the section `agent` that the policy's endpoints need.
 TEMPLATE_SETTINGS = ("tool_format", "chat_template", "thought_tokens")
 _VLLM_VARIABLE = "VLLM_API_KEY"  # read by vLLM's server in each replica
@@ -80,3 +81,9 @@ def wait_for_sft_result(path: Path) -> str:
         time.sleep(_POLL_S)
     model: str = json.loads(path.read_text(encoding="utf-8"))["model"]
     return model
+
+
+def end_of_start_part(name: str) -> None:
+    """Append the time at which the part `name` of the start has ended to the file that START_VARIABLE names."""
+    with Path(os.environ[START_VARIABLE]).open("a", encoding="utf-8") as parts:
+        parts.write(json.dumps({"part": name, "time": time.time()}) + "\n")

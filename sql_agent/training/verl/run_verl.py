@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,31 @@ from sql_agent.errors import GpuMemoryError, TrainingError
 from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.scheduler import RetryingScheduler
-from sql_agent.runs.console import Ui
+from sql_agent.runs.console import TextTable, Ui, print_table
 from sql_agent.runs.run_folder import SFT, UNTRAINED
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.files import GrowingFile
-from sql_agent.system.process import die_with_parent
+from sql_agent.system.process import die_with_parent, process_start
 from sql_agent.system.resources import how_killed, memory_kills
 from sql_agent.system.servers import bind, http_url, new_token, served, uvicorn_server
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
-from sql_agent.training.verl.interprocess import SFT_RESULT, UNTRAINED_RECORDS, token_environment, typed, write_dataset
+from sql_agent.training.verl.interprocess import (
+    SFT_RESULT,
+    START_VARIABLE,
+    UNTRAINED_RECORDS,
+    end_of_start_part,
+    token_environment,
+    typed,
+    write_dataset,
+)
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, ran_out_in_update, step_metrics
 from sql_agent.training.verl.memory import card_of, smaller_micro_batches
 from sql_agent.training.verl.rollout_server import RolloutApp
 
 _POLL_S = 0.2
-_OPTIONS = "verl.json"  # in the run's folder
+_OPTIONS, _START = "verl.json", "start.jsonl"  # in the run's folder
 _LAST_WORD_S = 1.0  # time limit for verl to end after its rollouts were lost
 _GRACE_S = 20.0  # time limit for a process to end after SIGINT
 TRAINER_MODULE = "sql_agent.training.verl.verl_main"
@@ -54,6 +63,10 @@ class VerlGrpo(TrainingAlgorithm):
         self._starting = contextlib.ExitStack()  # a status line, shown until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        parts = (self._log.folder / _START).resolve()
+        parts.unlink(missing_ok=True)
+        os.environ[START_VARIABLE] = str(parts)
+        end_of_start_part("questions, checks, store, runners")
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
         app = RolloutApp(self._open_scheduler, split_turns=own_options(self._settings).level == "transition")
@@ -78,6 +91,8 @@ class VerlGrpo(TrainingAlgorithm):
             self._fail(error)  # set before verl gets the error reply and ends; otherwise verl's end would be reported
             raise
         self._starting.close()
+        end_of_start_part("proxies, preflight")
+        print_table(_start_table(self._log.folder / _START), self._ui.console)
         return scheduler
 
     async def _fine_tune(self, verl: asyncio.subprocess.Process) -> None:
@@ -155,7 +170,8 @@ class VerlGrpo(TrainingAlgorithm):
             ),
             "sft_result": str((run / SFT_RESULT).resolve()) if self._settings.sft.steps else None,
             "overrides": typed(self._settings.verl.config),
-            "environment": verl_environment() | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve())},
+            "environment": verl_environment()
+            | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve()), START_VARIABLE: os.environ[START_VARIABLE]},
         }
         self._card = card_of(self._settings)  # measured before verl fills the GPU's free memory
         path = run / _OPTIONS
@@ -239,6 +255,13 @@ class VerlGrpo(TrainingAlgorithm):
             self._monitor.close_validation(entry["step"])
             if entry["step"] > 0:  # 0 is the validation before training
                 self._monitor.close_step(entry["step"], step_metrics(entry["data"]))
+
+
+def _start_table(path: Path) -> TextTable:
+    """Return the table of the seconds that each part of the start took; `path` is the file of `end_of_start_part`."""
+    ends = [("", process_start()), *((line["part"], line["time"]) for line in map(json.loads, path.open("rb")))]
+    rows = [(part, [f"{end - before:.0f}"]) for (_, before), (part, end) in pairwise(ends)]
+    return TextTable("Start", ["seconds"], [rows, [("in all", [f"{ends[-1][1] - ends[0][1]:.0f}"])]])
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -13,6 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sql_agent.rollouts.metrics import differ
+from sql_agent.training.verl.interprocess import end_of_start_part
+
+# The attributes that verl's trainer sets when a part of its start has ended.
+_ENDS = {"resource_pool_manager": "verl's data", "reward_loop_manager": "actor", "llm_server_manager": "vLLM"}
 
 
 class SkipsZeroAdvantage:
@@ -21,6 +25,11 @@ class SkipsZeroAdvantage:
     config: Any
     actor_rollout_wg: Any
     _balance_batch: Callable[[Any, dict[str, Any]], Any]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _ENDS:
+            end_of_start_part(_ENDS[name])
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Update the policy on the sequences of `batch` that have a gradient, and return the complete `batch`."""
@@ -60,6 +69,7 @@ class TaskRunner:
         from verl.trainer.main_ppo import TaskRunnerV1  # noqa: PLC0415  slow; installed with verl only
         from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY  # noqa: PLC0415
 
+        end_of_start_part("imports of verl's trainer")
         # verl has no option for another trainer class, so each class in its registry is replaced.
         for mode, trainer in list(TRAINER_REGISTRY.items()):
             TRAINER_REGISTRY[mode] = type(trainer.__name__, (SkipsZeroAdvantage, trainer), {})

@@ -21,7 +21,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
-from sql_agent.training.verl.interprocess import run_token, token_environment, wait_for_sft_result
+from sql_agent.training.verl.interprocess import end_of_start_part, run_token, token_environment, wait_for_sft_result
 from sql_agent.training.verl.policy_endpoint import endpoint_actors
 from sql_agent.training.verl.trainer import TaskRunner
 
@@ -63,7 +63,9 @@ def main(path: Path) -> int:
         return 2
     auto_set_device(config)
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    end_of_start_part("imports of verl's driver")
     _start_ray(config, given["environment"])
+    end_of_start_part("Ray")
     try:
         node = ray.get_runtime_context().get_node_id()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
@@ -71,6 +73,7 @@ def main(path: Path) -> int:
         runner = ray.remote(TaskRunner).options(scheduling_strategy=here).remote()
         if given["sft_result"] is not None:
             config.actor_rollout_ref.model.path = wait_for_sft_result(Path(given["sft_result"]))
+            end_of_start_part("supervised fine-tuning")
         with endpoint_actors(config.sql_agent.endpoints, here=here if config.trainer.nnodes == 1 else None):
             ray.get(runner.run.remote(config))
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sql_agent.training.verl.interprocess import START_VARIABLE
 from sql_agent.training.verl.trainer import SkipsZeroAdvantage, places_to_train
+from tests.support.processes import lines
 
 _GROUPS = st.lists(st.lists(st.sampled_from([0.0, 0.1, 1.1]), min_size=1, max_size=4), min_size=1, max_size=12)
 
@@ -111,3 +114,14 @@ def test_a_step_in_which_no_rewards_differ_changes_nothing_and_reports_a_gradien
 def test_with_a_kl_term_every_rollout_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     updates, _ = _step(monkeypatch, [1.1, 1.1, 0.0, 1.1, 0.1, 0.1, 1.1, 0.1], kl=True)
     assert [len(keys) for keys, _ in updates] == [8]
+
+
+def test_the_trainer_says_when_the_parts_of_its_start_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(START_VARIABLE, str(tmp_path / "start.jsonl"))
+    trainer: Any = type("Trainer", (SkipsZeroAdvantage, _Trainer), {})(None, None)
+    trainer.reward_loop_manager, trainer.other, trainer.llm_server_manager = 1, 2, 3
+    ended = lines(tmp_path / "start.jsonl")
+    assert [line["part"] for line in ended] == ["actor", "vLLM"] and ended[0]["time"] <= ended[1]["time"]
+    assert (trainer.reward_loop_manager, trainer.other, trainer.llm_server_manager) == (1, 2, 3)
