@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from sql_agent.database.dialect import Dialect
+from sql_agent.database.dialect import Dialect, from_items
 from sql_agent.database.schema import Schema, fold
 
 _SEARCHES = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
@@ -120,11 +120,8 @@ def _remove(condition: exp.Expr) -> None:
 
 def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
     """Return the tables of the SELECT with the clause `where`, keyed by alias; "" for a table outside the schema."""
-    select = where.parent
-    clauses = [select.args.get("from_"), *(select.args.get("joins") or ())] if select is not None else []
-    tables = (clause.this for clause in clauses if clause is not None)
-    named = ((table, schema.spelled(table.name)) for table in tables if isinstance(table, exp.Table))
-    return {fold(table.alias_or_name): name or "" for table, name in named}
+    tables = from_items(where.parent) if where.parent is not None else []
+    return {fold(t.alias_or_name): schema.spelled(t.name) or "" for t in tables if isinstance(t, exp.Table)}
 
 
 def _table_of(column: exp.Column, sources: dict[str, str], schema: Schema) -> str | None:
@@ -157,7 +154,3 @@ def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> 
     table = _table_of(column, sources, schema) if column is not None else None
     name = fold(column.name) if column is not None and table else None
     return SearchedText(max(pieces, key=len), table, name, literal if is_listed else comparison)
-
-
-def _is_negated(comparison: exp.Expr) -> bool:
-    return isinstance(comparison.parent, exp.Not) or bool(comparison.args.get("negate"))

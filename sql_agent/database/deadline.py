@@ -32,7 +32,7 @@ class Deadline:
     statement with the fewest turns so far. Thus a search that needs two turns overtakes statements that run until their
     deadline. The queue consists of locks on bytes of the file `turns`, which all workers share; the kernel releases the
     locks of a killed worker. A lock on one of the first `_SLOW_AT_ONCE` bytes is a turn. A shared lock on the byte
-    `_WAITING + n` means that a statement waits that has had `n` turns.
+    `_WAITING + n` means that a statement with `n` turns so far waits.
     """
 
     def __init__(self, due: float, turns: IO[bytes]) -> None:

@@ -82,6 +82,12 @@ _SYNTAX_HINTS = (
 _PATTERNS = [(engines, re.compile(pattern, re.IGNORECASE), hint) for engines, pattern, hint in _SYNTAX_HINTS]
 
 
+def from_items(select: exp.Expr) -> list[exp.Expr]:
+    """Return the tables and subqueries of a SELECT's FROM clause."""
+    clauses = (select.args.get("from_"), *(select.args.get("joins") or ()))
+    return [clause.this for clause in clauses if clause is not None]
+
+
 class StrictParser:
     """A mixin for sqlglot's parsers that refuses statements which sqlglot would leave unparsed with only a warning."""
 
@@ -101,7 +107,7 @@ class Dialect:
     parser: ClassVar[type[Parser]]  # keeps the names of functions as written
     aggregates: ClassVar[frozenset[str]]
     functions: ClassVar[frozenset[str]]
-    function_hints: ClassVar[Mapping[str, str]]  # maps a hint to the functions, separated by blanks, that it replaces
+    function_hints: ClassVar[Mapping[str, str]]  # maps a hint to the functions that it is about, separated by blanks
     usual_functions: ClassVar[str]  # the hint for any other function
     # Matches a quoted text, a comment, or a quote that is never closed, as the group `quoted`, `comment` or `open`.
     parts: ClassVar[re.Pattern[str]]

@@ -96,8 +96,8 @@ class Hints:
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return up to two lines: statements to try in place of `tree`, which reads an unknown column, and `remark`.
 
-        A statement joins the table that has the column; has the column's name in place of a word that people use for
-        the column, such as `symptoms`; or searches in `tree`'s table for the text of a condition on the unknown column.
+        A statement joins the table that has the column, replaces a word that people use for a column, such as
+        `symptoms`, by the column's name, or searches the table for the text of a condition on the unknown column.
         """
         table = only_table(tree, self._schema) or ""
         known = set(map(fold, self._schema.columns.get(table, ())))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from sqlglot import exp
 
+from sql_agent.database.dialect import from_items
 from sql_agent.database.schema import ForeignKey, Schema, fold
 
 _MAX_LINKS = 3  # maximum number of foreign keys between a table of the statement and the table with the column
@@ -16,10 +17,10 @@ def with_missing_joins(
 ) -> Iterator[exp.Query]:
     """Yield `tree` with each unknown column read from the nearest table that has it; nothing if there is none.
 
-    Nearest is a table that the SELECT reads, then the table that the fewest foreign keys connect with these, which is
-    joined. A join on an unknown column gets the condition of the foreign keys. If the SELECT reads nothing else of its
-    first table, `tree` is yielded without and then with this table, because a join also filters rows. `identifier`
-    quotes a name if the dialect needs quotes.
+    A table that the SELECT reads is the nearest; otherwise the table that is the fewest foreign keys away is joined. A
+    join on an unknown column gets the condition of the foreign keys. If the SELECT reads nothing else of its first
+    table, `tree` is yielded without and then with this table, because a join also filters rows. `identifier` quotes a
+    name if the dialect needs quotes.
     """
     found: list[exp.Query] = []
     for drops in (True, False):
@@ -38,8 +39,7 @@ class _Repair:
         self._schema = schema
         self._identifier = identifier
         self._joins: list[exp.Join] = list(select.args.get("joins") or ())
-        from_ = select.args.get("from_")
-        self._sources: list[exp.Expr] = [each.this for each in [from_, *self._joins] if each is not None]
+        self._sources = from_items(select)
         self._tables: dict[str, str] = {}
         for source in self._sources:
             self._add(source)

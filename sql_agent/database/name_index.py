@@ -22,7 +22,7 @@ _MAX_NAMES = 100_000  # maximum for one table
 _MAX_SEARCHED_CHARS = 80
 _CANDIDATES = 200
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
-_SHARED_CHARS = 3  # minimum number of consecutive Chinese characters that a text and a name must share
+_SHARED_CHARS = 3  # minimum number of consecutive Chinese characters, before a common end, that a text and a name share
 _COMMON_END = 100  # an end of two or three characters is common if at least this many names have it
 _MAX_SHARING_CHARS = 20  # a longer Chinese text is not searched for parts of names
 _MAX_CUT_CHARS = 8  # maximum length of a text whose beginning or end may abbreviate a name
@@ -54,9 +54,9 @@ class Name:
 class Found(NamedTuple):
     """The names of rows that are similar to one text, the most similar first.
 
-    `exact` names equal the text except for case and blanks. `aliases` are the names of rows with the text as alias.
-    `longer` names contain the text. The text misspells or contains `near` names. The text, or its beginning or end, may
-    abbreviate `abbreviated` names.
+    `exact` names equal the text except for case and blanks. `aliases` are the names of rows with this alias. `longer`
+    names contain the text. `near` names are those that the text misspells or contains. `abbreviated` names are those
+    that the text, its beginning or its end may abbreviate.
     """
 
     exact: tuple[Name, ...] = ()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
-from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect
+from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect, from_items
 from sql_agent.database.schema import ROW_IDS, Schema, fold
 from sql_agent.errors import QueryError
 
@@ -152,9 +152,8 @@ class _Origins:
         """Return the relations in a SELECT's FROM clause, keyed by name or alias; unnamed relations get a number."""
         if id(select) not in self._sources:
             found: dict[str, Relation] = {}
-            for clause in (select.args.get("from_"), *(select.args.get("joins") or ())):
-                if clause is not None:
-                    found |= self._items(clause.this, len(found))
+            for item in from_items(select):
+                found |= self._items(item, len(found))
             self._sources[id(select)] = found
         return self._sources[id(select)]
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
+from sql_agent.database.dialect import from_items
 from sql_agent.database.schema import fold
 
 MAX_GROWTH = 1_000  # maximum length of a text, as a multiple of the longest cell
@@ -52,8 +53,7 @@ def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = _CTES) -> Expansi
         return inside._replace(parsed=defined + inside.parsed)
     if not isinstance(query, exp.Select):
         return Expansion(0, 1, defined + 1)
-    clauses = [query.args.get("from_"), *(query.args.get("joins") or ())]
-    parts = [found for clause in clauses if clause is not None for found in _sources(clause.this, visible)]
+    parts = [found for item in from_items(query) for found in _sources(item, visible)]
     expressions = list(_expressions(query))
     parts += [expansion(found, visible) for root in expressions for found in _outermost(root)]
     return Expansion(
