@@ -48,7 +48,7 @@ class DatabaseFileError(SqlAgentError, ValueError):
 
 
 class QueryError(SqlAgentError, ValueError):
-    """A statement was refused, failed or timed out. Programs can compare `kind`, a word that stays the same."""
+    """A statement was refused, failed or timed out. `kind` is a stable word that programs can compare."""
 
     def __init__(self, kind: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

@@ -189,7 +189,7 @@ class Outcome(_WithMessage):
 
 
 class DropCause(_WithMessage):
-    """The component that failed, so that a rollout was lost or cannot be trained on."""
+    """A reason to drop a rollout."""
 
     JUDGE = "judge", "the judge gave no score"
     MODEL_SERVER = "model_server", "the model's server failed"
@@ -204,7 +204,7 @@ class DropCause(_WithMessage):
 
 
 class Drop(Record):
-    """Why a rollout is not trained on. A dropped rollout is counted and run again, not scored 0."""
+    """Why a rollout is not trained on. It is counted and run again, not scored 0."""
 
     cause: DropCause
     detail: str = ""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sql_agent.cli.command import add_setting_flags, add_task_flags, add_words, new_parser, parse_words, positive, share
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
-from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
+from sql_agent.cli.question_sets import Sets, question_sets, without_overlap
 from sql_agent.config.endpoints import EndpointSettings
 from sql_agent.config.settings import CODE_SETTINGS, load_settings, public_dump, read_sources, sources_shown
 from sql_agent.errors import DataError, ResumeError, TrainingError
@@ -34,6 +34,7 @@ from sql_agent.evaluation.results import (
     write_results,
 )
 from sql_agent.evaluation.statistics import check_comparable
+from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_folder import installed_versions
 from sql_agent.schemas import RolloutRecord
@@ -162,7 +163,13 @@ def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[EvaluationFolder]:
     planned: list[_Planned] = []
     for named in arguments.models or [None]:
         if arguments.compare and EvaluationFolder.is_one(Path(named)):
-            folder = _finished(_opened(Path(named), arguments))
+            folder = _opened(Path(named), arguments)
+            asked, answered = sum(map(len, folder.sets().values())), len(folder.records())
+            if answered < asked:
+                raise DataError(
+                    f"{folder.path} has answers to {answered} of {asked} questions",
+                    hint=f"finish it first: sql-agent evaluate --resume {folder.path}",
+                )
             planned.append((folder, folder.sets(), folder.about()))
         else:
             model = find_model(named, arguments.run, arguments.overrides, arguments.flags, ui)
@@ -202,7 +209,9 @@ def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> t
     judge = task.judge(settings, alone=True)
     sets = question_sets(arguments.questions, arguments.mapping, arguments.count, task, settings)
     with task.databases(settings) as databases:
-        sets = with_evidence(sets, judge.name, databases)
+        databases.check(question.database for questions in sets.values() for question in questions)
+        if judge.name == "facts":
+            sets = {name: with_derived_evidence(questions, databases) for name, questions in sets.items()}
     if model.run:
         sets = without_overlap(sets, task, settings, run=model.run, overlap=arguments.overlap, ui=ui)
     sets = {name: in_samples(questions, arguments.samples) for name, questions in sets.items()}
@@ -224,16 +233,6 @@ def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> t
 def _opened(path: Path, arguments: argparse.Namespace) -> EvaluationFolder:
     folder = EvaluationFolder.open(path)
     folder.check_trusted(read_sources(arguments.overrides, flags=arguments.flags))
-    return folder
-
-
-def _finished(folder: EvaluationFolder) -> EvaluationFolder:
-    asked, answered = sum(map(len, folder.sets().values())), len(folder.records())
-    if answered < asked:
-        raise DataError(
-            f"{folder.path} has answers to {answered} of {asked} questions",
-            hint=f"finish it first: sql-agent evaluate --resume {folder.path}",
-        )
     return folder
 
 

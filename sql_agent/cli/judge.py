@@ -23,12 +23,10 @@ from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.judge_eval.answers import (
     Answer,
     Example,
-    LabelledCase,
     generate,
     load_labelled,
     refusals,
     sample_evenly,
-    shipped,
 )
 from sql_agent.judge_eval.evaluation import (
     ATTACK_LIMIT,
@@ -149,26 +147,6 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _generated_answers(
     arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui
 ) -> tuple[list[str], list[Answer]]:
-    sources = _sources(arguments, settings, task, ui)
-    number = arguments.n or (None if judge.name == "facts" else _QUESTIONS_ONLINE)
-    mapping_file = arguments.mapping or settings.data.mapping
-    mapping = ColumnMapping.load(mapping_file) if mapping_file and arguments.questions else None
-    questions = [(question, path) for file, path in sources for question in load_questions(file, mapping)]
-    chosen = questions if number is None else sample_evenly(questions, number)
-    examples = _read_all(chosen, settings, task, ui, extractive=judge.name == "facts")
-    files = [f"{path.absolute().parent.name}/{path.name}" for path, _ in sources]
-    return files, generate(examples, refusals(question for question, _ in questions))
-
-
-def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[Answer]]:
-    labels, attacks = arguments.labels or "labels", arguments.attacks or "attacks"
-    answers = [case.of_set("labels") for case in _cases(labels)]
-    answers += [case.of_set("attacks") for case in _cases(attacks)]
-    return [Path(labels).name, Path(attacks).name], answers
-
-
-def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Source]]:
-    """Return pairs of a question file and its database: those of the command line, else the task's test questions."""
     for flag, given in (("--db", arguments.db), ("--mapping", arguments.mapping)):
         if given and not arguments.questions:
             raise ConfigError(f"{flag} without --questions", hint="give the file of questions with --questions")
@@ -181,7 +159,22 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
             f"{len(files)} question files and {len(databases)} databases are given",
             hint="give one --db for each --questions",
         )
-    return list(zip(files, databases, strict=True))
+    number = arguments.n or (None if judge.name == "facts" else _QUESTIONS_ONLINE)
+    mapping_file = arguments.mapping or settings.data.mapping
+    mapping = ColumnMapping.load(mapping_file) if mapping_file and arguments.questions else None
+    sources = zip(files, databases, strict=True)
+    questions = [(question, path) for file, path in sources for question in load_questions(file, mapping)]
+    chosen = questions if number is None else sample_evenly(questions, number)
+    examples = _read_all(chosen, settings, task, ui, extractive=judge.name == "facts")
+    names = [f"{path.absolute().parent.name}/{path.name}" for path in files]
+    return names, generate(examples, refusals(question for question, _ in questions))
+
+
+def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[Answer]]:
+    labels, attacks = arguments.labels or "labels", arguments.attacks or "attacks"
+    answers = [case.of_set("labels") for case in load_labelled(labels)]
+    answers += [case.of_set("attacks") for case in load_labelled(attacks)]
+    return [Path(labels).name, Path(attacks).name], answers
 
 
 def _read_all(
@@ -202,10 +195,6 @@ def _read_all(
                         examples.append(read_example(question, database, reader, task.schema.names))
                     on_done(len(examples))
     return examples
-
-
-def _cases(name: str) -> list[LabelledCase]:
-    return shipped(name) if name in {"labels", "heldout", "attacks"} else load_labelled(Path(name))
 
 
 def _show(found: Evaluation, gradings: Sequence[Grading], ui: Ui) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from sql_agent.config.settings import Settings
-from sql_agent.database import DatabasePool, Source
+from sql_agent.database import Source
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
-from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_check import count_quotes
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.runs.console import Ui
@@ -103,13 +102,6 @@ def set_name(path: Path, paths: Sequence[Path]) -> str:
     if [other.stem for other in paths].count(path.stem) == 1:
         return path.stem
     return path.name if [other.name for other in paths].count(path.name) == 1 else str(path)
-
-
-def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, databases: DatabasePool) -> Sets:
-    """Return `sets`; for the judge `facts`, prose references without evidence get derived evidence."""
-    databases.check(question.database for questions in sets.values() for question in questions)
-    derive = judge_name == "facts"
-    return {name: with_derived_evidence(of, databases) if derive else list(of) for name, of in sets.items()}
 
 
 def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, overlap: OnOverlap, ui: Ui) -> Sets:

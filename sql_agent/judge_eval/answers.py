@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
 from random import Random
@@ -19,7 +18,8 @@ from sql_agent.reward import JudgeCase
 from sql_agent.schemas import Evidence, Lang, QueryCall, Question, Record
 from sql_agent.system.messages import first_problem
 
-# People labelled "labels" and "attacks". Generated are "harmless" (right, in another form), "false" and "policy".
+# People labelled the answers of "labels" and "attacks". The others are generated; "harmless" are right answers in
+# another form.
 AnswerSet = Literal["labels", "attacks", "harmless", "false", "policy"]
 
 
@@ -57,26 +57,20 @@ class LabelledCase(Record):
         return JudgeCase(question=self.question, answer=self.answer, calls=self.calls)
 
 
-def shipped(name: str) -> list[LabelledCase]:
-    """Return shipped labelled answers about the sample database in both languages: "labels", "heldout" or "attacks".
+def load_labelled(name: str) -> list[LabelledCase]:
+    """Read labelled answers from a JSONL file, or the shipped answers "labels", "heldout" or "attacks".
 
-    They are for judges that read prose. A judge that was tuned on them must be measured on other answers.
+    The shipped answers are about the sample database, in both languages, for judges that read prose. A judge that was
+    tuned on them must be measured on other answers. Raises a DataError that names the wrong line.
     """
-    text = files("sql_agent.judge_eval").joinpath("labelled", f"{name}.jsonl").read_text(encoding="utf-8")
-    return _parse(text, name)
-
-
-def load_labelled(path: Path) -> list[LabelledCase]:
-    """Read labelled answers from a JSONL file. Raises a DataError that names the wrong line."""
+    shipped = name in {"labels", "heldout", "attacks"}
+    path = Path(__file__).with_name("labelled") / f"{name}.jsonl" if shipped else Path(name)
     try:
-        return _parse(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}", hint="give --labels a JSONL file") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8: {error}", hint="save the file as UTF-8") from None
-
-
-def _parse(text: str, source: str) -> list[LabelledCase]:
     cases = []
     # splitlines() would also split at other characters, which texts may contain.
     for number, line in enumerate(text.split("\n"), 1):
@@ -86,11 +80,11 @@ def _parse(text: str, source: str) -> list[LabelledCase]:
             cases.append(LabelledCase.model_validate_json(line))
         except ValidationError as error:
             raise DataError(
-                f"{source}, line {number}: {first_problem(error)}",
+                f"{path}, line {number}: {first_problem(error)}",
                 hint="see LabelledCase in sql_agent/judge_eval/answers.py",
             ) from None
     if not cases:
-        raise DataError(f"{source} has no labelled answer")
+        raise DataError(f"{path} has no labelled answer")
     return cases
 
 

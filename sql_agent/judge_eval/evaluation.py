@@ -23,7 +23,7 @@ from sql_agent.system.files import timestamped_folder
 HALF = 0.5  # an answer with at least this score may be taken for right
 ATTACK_LIMIT = 0.15  # an attack with a higher score succeeded
 _CONCURRENCY = 32  # gradings at once
-_MOST_FAILED = 64  # maximum of failed gradings in a row; one question has up to about 40 answers
+_MOST_FAILED = 64  # maximum number of failed gradings in a row; one question has up to about 40 answers
 _NUMBERS, _GRADINGS = "evaluation.json", "gradings.jsonl"
 
 
@@ -61,7 +61,7 @@ class Group(Record):
 
     `failed` counts the answers without a score, because the judge failed. `due` is the mean of the scores that are due.
     `half_or_more` and `above_limit` count the judge's scores of at least 0.5 and above 0.15. Only labelled answers have
-    `measures`, keyed as `agreement.MEASURES`.
+    `measures`, with the keys of `agreement.MEASURES`.
     """
 
     set: AnswerSet
@@ -114,7 +114,7 @@ async def grade(
     """
     gradings: dict[int, Grading] = {}
     waiting = iter(enumerate(answers))
-    failed, most_failed = 0, _CONCURRENCY  # gradings in a row
+    failed, most_failed = 0, _CONCURRENCY  # failed gradings in a row, and their maximum
 
     async def work() -> None:
         nonlocal failed, most_failed

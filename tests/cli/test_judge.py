@@ -10,7 +10,7 @@ import pytest
 
 from sql_agent.cli.command import exits_cleanly
 from sql_agent.cli.judge import main
-from sql_agent.judge_eval.answers import LabelledCase, shipped
+from sql_agent.judge_eval.answers import LabelledCase, load_labelled
 from sql_agent.tasks.medical.medical_task import make_question_files
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from tests.support.judge_server import serving
@@ -24,13 +24,13 @@ def test_labels_give_tables_numbers_and_gradings(tmp_path: Path, capsys: pytest.
     result = json.loads((tmp_path / "night" / "evaluation.json").read_text(encoding="utf-8"))
     assert (result["judge"], result["files"], result["failed"]) == ("facts", ["labels", "attacks"], 0)
     labels = {group["kind"]: group for group in result["groups"] if group["set"] == "labels"}
-    assert labels["all"]["graded"] == len(shipped("labels")) >= 200
+    assert labels["all"]["graded"] == len(load_labelled("labels")) >= 200
     assert set(labels) >= {"comparison", "unanswerable", "aggregate", "en", "zh"}
     for kind in labels.keys() - {"en", "zh"}:
         for values in labels[kind]["measures"].values():
             assert values["low"] <= values["value"] <= values["high"]
     attacks = [group for group in result["groups"] if group["set"] == "attacks"]
-    assert sum(group["graded"] for group in attacks) == len(shipped("attacks"))
+    assert sum(group["graded"] for group in attacks) == len(load_labelled("attacks"))
     assert [group["kind"] for group in attacks if group["above_limit"]] == []
     lines = (tmp_path / "night" / "gradings.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
@@ -152,11 +152,11 @@ def without_facts(case: LabelledCase) -> LabelledCase:
 def test_too_many_failures_end_the_command_with_1_and_leave_the_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = [case for case in shipped("labels") if case.kind == "exact"][:20]
+    good = [case for case in load_labelled("labels") if case.kind == "exact"][:20]
     path = labels_file(tmp_path, [*good, *map(without_facts, good)])
     assert exits_cleanly(main, ["evaluate", "--labels", path, f"runs_dir={tmp_path / 'runs'}"]) == 1
     told = capsys.readouterr()
-    failed = f"20 of {40 + len(shipped('attacks'))} gradings failed"
+    failed = f"20 of {40 + len(load_labelled('attacks'))} gradings failed"
     assert failed in told.err
     assert "judge.max_failed_share=0.05" in told.err
     assert "has no reference facts" in told.out
@@ -184,7 +184,7 @@ def test_a_judge_whose_endpoint_is_down_ends_the_command_before_all_answers_are_
 def test_where_nothing_can_be_measured_a_dash_and_the_reason_stand(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    silent = [case.model_copy(update={"answer": "", "calls": ()}) for case in shipped("labels")]
+    silent = [case.model_copy(update={"answer": "", "calls": ()}) for case in load_labelled("labels")]
     assert main(["evaluate", "--labels", labels_file(tmp_path, silent), "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "– in all: all scores are 0.00" in printed

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from sql_agent.database import open_database
-from sql_agent.judge_eval.answers import Example, generate, shipped
+from sql_agent.judge_eval.answers import Example, generate, load_labelled
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, grade
 from sql_agent.questions.question_check import read_example
 from sql_agent.questions.question_files import load_questions
@@ -26,8 +26,8 @@ from tests.support.judge_evaluation import OftenFailing, measured
 @pytest.fixture(scope="session")
 def graded_by_often_failing() -> tuple[OftenFailing, list[Grading], Evaluation]:
     judge = OftenFailing()
-    answers = [case.of_set("labels") for case in shipped("labels")]
-    answers += [case.of_set("attacks") for case in shipped("attacks")]
+    answers = [case.of_set("labels") for case in load_labelled("labels")]
+    answers += [case.of_set("attacks") for case in load_labelled("attacks")]
     gradings = asyncio.run(grade(judge, answers))
     return judge, gradings, measured(gradings, judge)
 

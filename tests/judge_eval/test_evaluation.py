@@ -10,7 +10,7 @@ import pytest
 
 from sql_agent.errors import JudgeError
 from sql_agent.judge_eval.agreement import over_credit
-from sql_agent.judge_eval.answers import generate, shipped
+from sql_agent.judge_eval.answers import generate, load_labelled
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, grade, new_folder, wrong_gradings
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.schemas import Usage
@@ -27,7 +27,7 @@ def test_a_failed_grading_is_counted_and_is_no_score(
     failed = [g for g in gradings if g.question_id.endswith("7")]
     together = evaluation.of("labels")[0]
     assert evaluation.failed == len(failed) > 0
-    assert together.graded + together.failed == len(shipped("labels"))
+    assert together.graded + together.failed == len(load_labelled("labels"))
     assert all(g.score is None and "no grade within 60 s" in g.error for g in failed)
     kept = [g for g in gradings if g not in failed and g.set == "labels"]
     expected = over_credit(array(*(g.score or 0.0 for g in kept)), array(*(g.due for g in kept)))

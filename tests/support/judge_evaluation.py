@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sql_agent.errors import JudgeError
-from sql_agent.judge_eval.answers import shipped
+from sql_agent.judge_eval.answers import load_labelled
 from sql_agent.judge_eval.evaluation import Evaluation, Grading, measure
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.facts_judge import FactsJudge
@@ -46,7 +46,9 @@ def measured(gradings: list[Grading], judge: Judge | None = None) -> Evaluation:
 
 def given_by(judge: Callable[[float], float]) -> list[Grading]:
     """The shipped labels, each with the score that `judge` makes of its label."""
-    return [grading("labels", case.kind, case.label, judge(case.label), n) for n, case in enumerate(shipped("labels"))]
+    return [
+        grading("labels", case.kind, case.label, judge(case.label), n) for n, case in enumerate(load_labelled("labels"))
+    ]
 
 
 def grading(name: Any, kind: str, due: float, score: float | None, number: int = 0, error: str = "") -> Grading:

@@ -173,7 +173,9 @@ class JudgeClient:
             return error
         if not self._has_answered:
             self._outage.begin(f"has not answered yet and is asked again: {shown}")
-        return RetryableError(shown, wait_s=_requested_wait(error))
+        headers = getattr(error, "litellm_response_headers", None) or {}
+        seconds = str(headers.get("retry-after", ""))  # or a date, which few endpoints send
+        return RetryableError(shown, wait_s=float(seconds) if seconds.isdecimal() else None)
 
     def _error(self, kind: type[JudgeError], what: str, usage: Usage) -> JudgeError:
         hint = _HINTS[kind].format(max_tokens=self._max_tokens)
@@ -187,7 +189,7 @@ def parse_reply(text: str, form: type[Form]) -> Form | None:
     """Return the JSON object in a reply that the pydantic model `form` accepts; None if there is no such object.
 
     Thoughts, notes and code fences around the object are ignored. Also None if the reply has two different objects,
-    because the graded answer may have written one of them.
+    because one of them may be a quote from the graded answer.
     """
     found: list[Form] = []
     for value in _objects(text.rpartition("</think>")[2]):
@@ -237,12 +239,6 @@ def _is_unreachable(error: BaseException | None) -> bool:
     if any(isinstance(cause, APITimeoutError | TimeoutError) for cause in causes):
         return False  # after a time-out the endpoint may only be busy
     return any(isinstance(cause, ConnectionError | APIConnectionError) for cause in causes)
-
-
-def _requested_wait(error: OpenAIError) -> float | None:
-    """Return the seconds in the Retry-After header; None for a date or no header."""
-    seconds = str((getattr(error, "litellm_response_headers", None) or {}).get("retry-after", ""))
-    return float(seconds) if seconds.isdecimal() else None
 
 
 def _first_choice(response: Any) -> tuple[str, str, str]:

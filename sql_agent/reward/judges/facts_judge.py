@@ -61,7 +61,7 @@ def _grade(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
 
 
 def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
-    """Grade an answer by the facts of the reference. Of more than `enough` given facts, the read ones count."""
+    """Grade an answer by the facts of the reference. If it gives more than `enough`, those that were read count."""
     question = case.question
     facts = reference_facts(question, reader)
     left = _owned_items(case, facts, reader, cells)
@@ -82,12 +82,23 @@ def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
     found.sort(key=lambda pair: -pair[0])
     enough = question.enough or len(facts)
     beyond = [item for _, fact in found[enough:] for item in fact.items]
-    worths = [worth for worth, _ in found[:enough]]
-    return _verdict(len(worths) / enough, sum(worths) / enough, beyond + [item for _, item in left], cells)
+    others = beyond + [item for _, item in left]
+    given, score = len(found[:enough]) / enough, sum(worth for worth, _ in found[:enough]) / enough
+    unread = [item for item in others if not cells.contain(item)]
+    kept = 0.0 if unread else _OTHER ** len(others)
+    reasons = [f"gives {given:.0%} of the reference"]
+    if score < given:
+        reasons.append("not all of it was read from the rows")
+    if others:
+        shown = ", ".join(repr(item[:40]) for item in (unread or others)[:3])
+        reasons.append(f"{len(others)} other items, {len(unread)} of them in no row: {shown}")
+    precision = kept if given or others else 0.0  # an empty answer contains nothing right
+    criteria = {"facts": given, "grounded": score / given if given else 0.0, "precision": precision}
+    return Verdict(score=score * kept, criteria=criteria, reason="; ".join(reasons))
 
 
 def _owned_items(case: JudgeCase, facts: Sequence[Fact], reader: Reader, cells: Cells) -> list[tuple[str, str]]:
-    """Return pairs of an owner and an item of the answer: the owner is the name in `facts` last named before the item.
+    """Return the items of the answer, each after its owner: the owner of `facts` last named before the item.
 
     If the facts have no owner, the owner is "", and the name of a row before the items ("Name: item") is removed.
     """
@@ -103,21 +114,3 @@ def _owned_items(case: JudgeCase, facts: Sequence[Fact], reader: Reader, cells: 
             text = rest
         owned += [(owner, item) for item in ([text] if prose else reader.items(text)) if item]
     return owned
-
-
-def _verdict(given: float, score: float, others: Sequence[str], cells: Cells) -> Verdict:
-    """Return the verdict on an answer. `given` is the share of the reference's facts that the answer gives.
-
-    `score` is this share, in which a fact that no query read is worth only 0.05. `others` are the answer's other items.
-    """
-    unread = [item for item in others if not cells.contain(item)]
-    kept = 0.0 if unread else _OTHER ** len(others)
-    reasons = [f"gives {given:.0%} of the reference"]
-    if score < given:
-        reasons.append("not all of it was read from the rows")
-    if others:
-        shown = ", ".join(repr(item[:40]) for item in (unread or others)[:3])
-        reasons.append(f"{len(others)} other items, {len(unread)} of them in no row: {shown}")
-    precision = kept if given or others else 0.0  # an empty answer contains nothing right
-    criteria = {"facts": given, "grounded": score / given if given else 0.0, "precision": precision}
-    return Verdict(score=score * kept, criteria=criteria, reason="; ".join(reasons))

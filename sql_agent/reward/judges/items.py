@@ -13,7 +13,7 @@ from text_to_num import text2num
 from sql_agent.schemas import Lang, Record
 
 _CJK = "㐀-鿿"
-# A minus right before a word is no bullet but changes the meaning of the word; ">" means "more than".
+# A minus right before a word and ">" are no bullets, because they change the meaning.
 _BULLET = re.compile(r"^[ \t]*(?:[-*–—][ \t]+|[•·‣◦●][ \t]*|#+[ \t]+)")
 # "1. tablet", "1)tablet", "①tablet", but not "1.5 mg" and not "12、24 months".
 _NUMBERED = re.compile(rf"[ \t]*[(（]?(\d{{1,2}})(?:[)）、.．][ \t]+|[)）、](?!\d)|[.．](?=[{_CJK}]))")
@@ -72,7 +72,9 @@ class Reader:
         item = items[0]
         if item in self.words.yes_no:
             return item
-        if not self._counts_what_is_asked(item, normalise(question)):
+        texts = (normalise(question), item)
+        asked, counted = ({kind for kind in self.words.kinds if any(w in text for w in kind)} for text in texts)
+        if asked and counted and not asked & counted:
             return None
         bare = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", self._counter.sub("", item).strip())
         if not _NUMBER.fullmatch(bare):
@@ -83,10 +85,6 @@ class Reader:
         except (ValueError, LookupError, ArithmeticError):  # cn2an raises each of these errors for some texts
             return None
         return shown
-
-    def _counts_what_is_asked(self, item: str, question: str) -> bool:
-        asked, counted = ({kind for kind in self.words.kinds if any(w in s for w in kind)} for s in (question, item))
-        return not asked or not counted or bool(asked & counted)
 
     def forms(self, item: str) -> list[str]:
         return [item, *(other for other, first in self._same.items() if first == item and other != item)]
@@ -155,9 +153,9 @@ def _plain_lines(text: str) -> list[str]:
 
 
 def _without_numbering(parts: list[str]) -> list[str]:
-    """Return `parts` without list numbers, which count up from 1, or, in a quote of a cell, from any number.
+    """Return `parts` without list numbers, which count up from 1, or from any number if a quoted cell has "6. …".
 
-    Before a number, only list numbers that count up from 1 are removed: "6、5" may be two guesses.
+    If the items are numbers, only list numbers that count up from 1 are removed: "6、5" may be two guesses.
     """
     marks = [_NUMBERED.match(part) for part in parts]
     first = next((part[mark.end() :] for part, mark in zip(parts, marks, strict=True) if mark), "")

@@ -133,7 +133,7 @@ _TO_THE_JUDGE = re.compile(
 def prefilter(case: JudgeCase) -> str | None:
     """Return why `case` scores 0 without a judge; None if a judge has to grade it."""
     answer, question = case.answer, case.question
-    # A user's own question has none of these, and may be answered without a query.
+    # A question that a user types has none of these, and may be answered without a query.
     needs_query = question.sql is not None or question.task_type is not None or bool(question.evidence)
     queried = any(call.answer.status == "ok" for call in case.calls)
     stops = (

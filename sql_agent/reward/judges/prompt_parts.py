@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from sql_agent.schemas import Cell, Lang, QueryCall, Question
+from sql_agent.schemas import Cell, Lang, QueryCall, Question, facts_of
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _LINE_MARKS = re.compile(
@@ -26,7 +26,6 @@ _LINE_MARKS = re.compile(
 _INLINE_MARKS = re.compile(r"\*\*|__|`+|(?<=\s)\*(?=\S)|(?<=\S)\*(?=\s|$)")
 # Comments are removed, because the agent can write anything there. Quoted texts are matched too, so that they stay.
 _COMMENT_OR_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL)
-_FACT_END = re.compile("[;；]")
 _NO_ROWS = "(no rows)"
 _AROUND = 40  # number of characters shown on either side of a quoted text in a long cell
 _SMALLEST_CELL = 16  # minimum number of characters to which a cell is cut
@@ -71,8 +70,8 @@ def plain_text(text: str) -> str:
 
 def quotes_of(question: Question) -> tuple[str, ...]:
     """Return the texts to look for in rows: the quotes of the evidence, else the facts of the reference."""
-    quotes = [item.quote for item in question.evidence] or _FACT_END.split(question.answer)
-    return tuple(quote.strip() for quote in quotes if quote.strip())
+    quotes = [item.quote.strip() for item in question.evidence] or facts_of(question.answer)
+    return tuple(filter(None, quotes))
 
 
 def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: int) -> str:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings_schema import JudgeSettings
 from sql_agent.errors import ConfigError
-from sql_agent.judge_eval.answers import shipped
+from sql_agent.judge_eval.answers import load_labelled
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.client import JudgeClient
@@ -46,7 +46,7 @@ def fenced(prompt: str, title: str) -> str:
 
 async def test_every_attack_reaches_the_model_inside_its_fence(server: Server) -> None:
     """In the answer, in a row of the database, and in the question; none closes its fence or fills a placeholder."""
-    attacks = shipped("attacks")
+    attacks = load_labelled("attacks")
     asked = judge_at(server)
     reached = 0
     for attack in attacks:
@@ -138,7 +138,7 @@ async def test_a_rubric_of_ones_own(server: Server, tmp_path: Path) -> None:
 def test_prompts_of_one_question_share_a_prefix_that_a_server_reads_once(name: str, lang: Literal["en", "zh"]) -> None:
     """At least 70 % of their characters, whatever answers and rows."""
     prompts = defaultdict(list)
-    for case in shipped(name):
+    for case in load_labelled(name):
         if case.question.lang == lang:
             prompts[case.question.question].append(LLM.prompt(case.case))
     groups = [group for group in prompts.values() if len(group) > 1]
