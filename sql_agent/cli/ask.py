@@ -1,4 +1,9 @@
-"""Ask a model questions end to end and show every query, its rows, the answer and the reward."""
+"""Ask a model questions about the database, and see every query, its rows, the
+answer and, where there is a reference answer, the reward.
+
+Without --model, the model is OPENAI_MODEL at the endpoint OPENAI_API_BASE, if
+that is set, else the bundled SmolLM2-135M-Instruct after supervised
+fine-tuning, which takes minutes the first time and says how many."""
 
 from __future__ import annotations
 
@@ -29,14 +34,6 @@ from sql_agent.tasks.task import load_task
 
 _QUESTIONS = 4
 
-_DESCRIPTION = """\
-Ask a model questions about the database, and see every query, its rows, the
-answer and, where there is a reference answer, the reward.
-
-Without --model, the model is OPENAI_MODEL at the endpoint OPENAI_API_BASE, if
-that is set, else the bundled SmolLM2-135M-Instruct after supervised
-fine-tuning, which takes minutes the first time and says how many."""
-
 _EXAMPLES = """
   sql-agent ask "How is hypothyroidism treated?"
   sql-agent ask -n 2                     two questions of the validation file
@@ -47,7 +44,7 @@ _EXAMPLES = """
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = new_parser("ask", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("ask", __doc__, _EXAMPLES)
     add = parser.add_argument
     add_words(parser, "QUESTION", "questions to ask, which are not graded, and any settings")
     add("--model", help="a run, a checkpoint, a Hugging Face folder or id; or, while OPENAI_API_BASE is set, the name "

@@ -1,4 +1,8 @@
-"""Chat with models about the database, in the terminal or on a page: sql-agent chat [--web] [MODEL ...]"""
+"""Ask one model, or two side by side, questions about the database, and see each
+query, its rows and the answer as they come. A model sees one question, without
+those before. A MODEL is a run, a checkpoint, a Hugging Face folder or id, or,
+while OPENAI_API_BASE is set, the name of a model at that endpoint. Answers
+that you rate or correct become a question file for training."""
 
 from __future__ import annotations
 
@@ -30,13 +34,6 @@ from sql_agent.tasks.task import Task, load_task
 
 _EXAMPLES_SHOWN, _EXAMPLE_CHARS = 3, 70
 
-_DESCRIPTION = """\
-Ask one model, or two side by side, questions about the database, and see each
-query, its rows and the answer as they come. A model sees one question, without
-those before. A MODEL is a run, a checkpoint, a Hugging Face folder or id, or,
-while OPENAI_API_BASE is set, the name of a model at that endpoint. Answers
-that you rate or correct become a question file for training."""
-
 _EXAMPLES = """
   sql-agent chat quickstart              the last checkpoint of a run
   sql-agent chat --web quickstart qwen   two models side by side, on a page
@@ -46,7 +43,7 @@ _EXAMPLES = """
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = new_parser("chat", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("chat", __doc__, _EXAMPLES)
     add = parser.add_argument
     add_words(parser, "MODEL", "one model to ask, or two, and any settings")
     add_setting_flags(parser, {"--lang": "lang"}, "language of prompts and sample; default: that of the question")

@@ -1,4 +1,6 @@
-"""Check this installation, and print a line for each check: sql-agent check [--gpu] [--online]"""
+"""Check this installation. Each line is one check: what was found and, if that is
+not ok, what to do. The exit code is 0 when no check failed, else 1. Checks of
+GPUs are skipped on a machine without one, unless --gpu is given."""
 
 from __future__ import annotations
 
@@ -27,11 +29,6 @@ _OPEN_FILES = 4096
 # The oldest Linux driver for each major version of CUDA, by NVIDIA's table of minor version compatibility.
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
 
-_DESCRIPTION = """\
-Check this installation. Each line is one check: what was found and, if that is
-not ok, what to do. The exit code is 0 when no check failed, else 1. Checks of
-GPUs are skipped on a machine without one, unless --gpu is given."""
-
 _EXAMPLES = """
   sql-agent check
   sql-agent check --gpu        before the first run with the verl backend
@@ -51,7 +48,7 @@ class Finding:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run all checks and print the findings; return 1 if a check failed, else 0."""
-    parser = new_parser("check", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("check", __doc__, _EXAMPLES)
     add = parser.add_argument
     add("--gpu", action="store_true", help="report a missing GPU or GPU package as a failure")
     add("--online", action="store_true", help="ask the judge for one grading, which may cost money")

@@ -82,7 +82,7 @@ def print_error(error: SqlAgentError) -> None:
         print(printable(f"  next: {error.hint}"), file=sys.stderr)
 
 
-def new_parser(name: str, description: str, examples: str, **more: Any) -> argparse.ArgumentParser:
+def new_parser(name: str, description: str | None, examples: str, **more: Any) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(prog=f"sql-agent {name}", **_help_page(description, examples), **more)
 
 
@@ -95,10 +95,10 @@ def add_command(
     return parser
 
 
-def _help_page(description: str, examples: str) -> dict[str, Any]:
+def _help_page(description: str | None, examples: str) -> dict[str, Any]:
     epilog = "examples:\n" + examples.strip("\n") + f"\n\n{NOT_ADVICE}"
     formatter = argparse.RawDescriptionHelpFormatter  # keeps the line breaks
-    return {"description": description.strip(), "epilog": epilog, "formatter_class": formatter}
+    return {"description": description, "epilog": epilog, "formatter_class": formatter}
 
 
 def add_words(parser: argparse.ArgumentParser, what: str = "", meaning: str = "any setting") -> None:

@@ -1,4 +1,6 @@
-"""Make, import or copy a database, and make and check questions about it: sql-agent data COMMAND"""
+"""Make the sample database or import your data, make questions with gold SQL,
+answer and evidence about any database with the tables drugs_info and disease,
+or check your own questions."""
 
 from __future__ import annotations
 
@@ -39,11 +41,6 @@ from sql_agent.tasks.medical.tables import TABLES
 from sql_agent.tasks.read_records import Rejected, by_reason, read_records
 from sql_agent.tasks.write_table import import_table
 
-_DESCRIPTION = """\
-Make the sample database or import your data, make questions with gold SQL,
-answer and evidence about any database with the tables drugs_info and disease,
-or check your own questions."""
-
 _EXAMPLES = """
   sql-agent data build --lang en
   sql-agent data import products.csv --db medical.db --mapping mapping.toml
@@ -83,7 +80,7 @@ _EXAMPLE_CHARS = 24
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("data", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("data", __doc__, _EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_build(commands)
     _add_import(commands)

@@ -1,4 +1,7 @@
-"""Report on question files and whether a run would accept them: sql-agent data check FILE... --db DB"""
+"""Report on question files: the forms of references, evidence, gold SQL that runs
+on the database, duplicates, entities that files share, what the references
+earn from the judge `facts`, and cells of the database that look damaged. The
+exit code is 2 where a run would refuse the questions."""
 
 from __future__ import annotations
 
@@ -27,12 +30,6 @@ from sql_agent.tasks.cells import suspicious_cells
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.task import DESCRIBED, Task, load_task
 
-_DESCRIPTION = """\
-Report on question files: the forms of references, evidence, gold SQL that runs
-on the database, duplicates, entities that files share, what the references
-earn from the judge `facts`, and cells of the database that look damaged. The
-exit code is 2 where a run would refuse the questions."""
-
 _EXAMPLES = """\
   sql-agent data check my.jsonl --db my.db
   sql-agent data check train.parquet val.parquet --db my.db --mapping my.toml
@@ -47,7 +44,7 @@ Checked = Mapping[str, Sequence[CheckedQuestion]]  # the checked questions of ea
 
 def add_check(commands: Commands) -> None:
     summary = "check question files against a database"
-    parser = add_command(commands, "check", _run, summary, _DESCRIPTION, _EXAMPLES)
+    parser = add_command(commands, "check", _run, summary, __doc__ or "", _EXAMPLES)
     add = parser.add_argument
     add("files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL: one file for each split")
     add("--db", type=database, metavar="DB", help=f"database of the questions: {DATABASE} (default: that of --task "

@@ -1,4 +1,8 @@
-"""Make questions about a database, and have the teacher model reword them: sql-agent data questions"""
+"""Make train, val and test questions about a database. Each question has gold SQL
+that was run, the answer, and evidence: the cells that contain the answer. With
+--writer llm the model TEACHER_MODEL rewords questions; a new text is used only
+if the teacher, given only the text and the tables, writes a statement that
+finds the reference answer. After an interrupt the same command continues."""
 
 from __future__ import annotations
 
@@ -31,13 +35,6 @@ from sql_agent.tasks.described.generate import PATIENT, Made, count_by_type
 from sql_agent.tasks.medical.medical_task import TASK, make_question_files, questions_folder
 from sql_agent.tasks.task import DESCRIBED, Task, load_task
 
-_DESCRIPTION = """\
-Make train, val and test questions about a database. Each question has gold SQL
-that was run, the answer, and evidence: the cells that contain the answer. With
---writer llm the model TEACHER_MODEL rewords questions; a new text is used only
-if the teacher, given only the text and the tables, writes a statement that
-finds the reference answer. After an interrupt the same command continues."""
-
 _EXAMPLES = """\
   sql-agent data questions --db var/sample_en.db
   sql-agent data questions --db /data/medical.db --per-type 200 --out mine
@@ -54,7 +51,7 @@ _PASSES: Mapping[Half, tuple[str, ...]] = {"train": ("train", "val"), "test": ("
 
 def add_questions(commands: Commands) -> None:
     summary = "make questions about a database"
-    parser = add_command(commands, "questions", _run, summary, _DESCRIPTION, _EXAMPLES)
+    parser = add_command(commands, "questions", _run, summary, __doc__ or "", _EXAMPLES)
     add = parser.add_argument
     add("--db", type=database, metavar="DB", help=f"database to ask about: {DATABASE} (default: that of --task "
         "NAME.toml)")  # fmt: skip

@@ -1,4 +1,12 @@
-"""Measure models on question files, with intervals, and compare them: sql-agent evaluate [MODEL ...]"""
+"""Measure models on question files, with the agent, the tool and the reward of
+training: accurate answers, judge score, refusals, queries, tokens, latency and
+cost, with 95 % bootstrap intervals. Without --questions, the questions are the
+test split and the natural benchmark.
+
+A MODEL is a run (folder or name), a checkpoint, a Hugging Face folder or id,
+or, while OPENAI_API_BASE is set, the name of a model at that endpoint; default:
+OPENAI_MODEL if OPENAI_API_BASE is set, else the bundled model. Folders are
+served with vLLM where there is a GPU, else on the CPU."""
 
 from __future__ import annotations
 
@@ -46,17 +54,6 @@ _FEW = 10  # without a terminal: minimum number of answers between two progress 
 # A finished evaluation or a model to evaluate, with the questions and the description of the evaluation.
 _Planned = tuple[EvaluationFolder | ChosenModel, Sets, About]
 
-_DESCRIPTION = """\
-Measure models on question files, with the agent, the tool and the reward of
-training: accurate answers, judge score, refusals, queries, tokens, latency and
-cost, with 95 % bootstrap intervals. Without --questions, the questions are the
-test split and the natural benchmark.
-
-A MODEL is a run (folder or name), a checkpoint, a Hugging Face folder or id,
-or, while OPENAI_API_BASE is set, the name of a model at that endpoint; default:
-OPENAI_MODEL if OPENAI_API_BASE is set, else the bundled model. Folders are
-served with vLLM where there is a GPU, else on the CPU."""
-
 _EXAMPLES = """
   sql-agent evaluate --run quickstart -n 50
   OPENAI_API_BASE=http://localhost:8000/v1 sql-agent evaluate qwen
@@ -68,7 +65,7 @@ _EXAMPLES = """
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = new_parser("evaluate", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("evaluate", __doc__, _EXAMPLES)
     add = parser.add_argument
     add_words(parser, "MODEL", "models to evaluate in turn, and any settings")
     add("--model", action="append", default=[], metavar="MODEL", help="a further MODEL")

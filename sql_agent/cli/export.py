@@ -1,4 +1,8 @@
-"""Turn a run's checkpoint into a Hugging Face folder: sql-agent export RUN OUT [--step N]"""
+"""Turn a checkpoint of a run into a Hugging Face folder for transformers and vLLM,
+with the system prompt (prompt.txt), the tool's schema (tool.json) and a model
+card (README.md: provenance, evaluation, licence of the base, how to serve it).
+The shards of a checkpoint of the backend verl are merged, which needs verl but
+no GPU; a checkpoint of the backend local is copied."""
 
 from __future__ import annotations
 
@@ -35,13 +39,6 @@ from sql_agent.training.verl.config import verl_environment
 
 _LICENCE = re.compile(r"^license:\s*(\S+)", re.MULTILINE)
 
-_DESCRIPTION = """\
-Turn a checkpoint of a run into a Hugging Face folder for transformers and vLLM,
-with the system prompt (prompt.txt), the tool's schema (tool.json) and a model
-card (README.md: provenance, evaluation, licence of the base, how to serve it).
-The shards of a checkpoint of the backend verl are merged, which needs verl but
-no GPU; a checkpoint of the backend local is copied."""
-
 _EXAMPLES = """
   sql-agent export runs/overnight trained              the latest checkpoint
   sql-agent export runs/overnight trained --step 20
@@ -50,7 +47,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("export", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("export", __doc__, _EXAMPLES)
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="folder of the run, such as runs/overnight")
     add("out", type=Path, metavar="OUT", help="folder to write, which must not exist")

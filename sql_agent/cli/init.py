@@ -1,4 +1,9 @@
-"""Write a TOML file that describes a database, from which a model can be trained: sql-agent init DB"""
+"""Read schema, keys and values of a database, and write NAME.toml: its tables,
+which column names a row, the kind of each column, the links between tables, and
+ways to ask for each column. Each guess that matters is printed with its reason.
+Where TEACHER_MODEL is set, this model proposes labels, units and wordings; it
+sees up to five short values of each column. After an interrupt the same command
+continues. Correct the file, then train with --task NAME.toml."""
 
 from __future__ import annotations
 
@@ -22,14 +27,6 @@ from sql_agent.tasks.described.guess_description import guess_description
 from sql_agent.tasks.described.proposal import LEAST_TOKENS, Proposed, parts_of, propose, with_proposals
 from sql_agent.tasks.described.table_rows import DatabaseRows, read_database
 
-_DESCRIPTION = """\
-Read schema, keys and values of a database, and write NAME.toml: its tables,
-which column names a row, the kind of each column, the links between tables, and
-ways to ask for each column. Each guess that matters is printed with its reason.
-Where TEACHER_MODEL is set, this model proposes labels, units and wordings; it
-sees up to five short values of each column. After an interrupt the same command
-continues. Correct the file, then train with --task NAME.toml."""
-
 _EXAMPLES = """
   sql-agent init shop.db
   sql-agent init shop.db --out described/shop.toml --lang en
@@ -38,7 +35,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("init", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("init", __doc__, _EXAMPLES)
     add = parser.add_argument
     add("database", type=database, metavar="DB", help=DATABASE)
     add("--out", type=Path, metavar="NAME.toml", help="file to write (default: the database's name)")

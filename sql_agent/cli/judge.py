@@ -1,4 +1,10 @@
-"""Measure how far a judge can be trusted: sql-agent judge evaluate"""
+"""Measure how far a judge, which scores an answer from 0.0 to 1.0, can be trusted:
+turn the reference answers of a question file into right answers in another
+form, false answers, and answers of degenerate policies, and measure the judge's
+scores of each. With --labels or --attacks, measure on answers that people
+labelled instead, for judges that read prose. Writes evaluation.json and
+gradings.jsonl. A training run prints at its start what the last evaluation of
+its judge found."""
 
 from __future__ import annotations
 
@@ -66,15 +72,6 @@ _MEASURES = {
     "over_credit_points": "over credit",
 }
 
-_DESCRIPTION = """\
-Measure how far a judge, which scores an answer from 0.0 to 1.0, can be trusted:
-turn the reference answers of a question file into right answers in another
-form, false answers, and answers of degenerate policies, and measure the judge's
-scores of each. With --labels or --attacks, measure on answers that people
-labelled instead, for judges that read prose. Writes evaluation.json and
-gradings.jsonl. A training run prints at its start what the last evaluation of
-its judge found."""
-
 _EXAMPLES = """
   sql-agent judge evaluate                  the test questions of the sample
   sql-agent judge evaluate -n 40 judge.name=llm        needs TEACHER_MODEL
@@ -85,7 +82,7 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     usage = "sql-agent judge evaluate [FLAGS] [section.key=value ...]"
-    parser = new_parser("judge", _DESCRIPTION, _EXAMPLES, usage=usage)
+    parser = new_parser("judge", __doc__, _EXAMPLES, usage=usage)
     add = parser.add_argument
     add("command", choices=("evaluate",), metavar="evaluate", help="the command")
     add("--questions", type=Path, action="append", metavar="FILE", help="questions with gold SQL, parquet or JSONL; "

@@ -1,4 +1,7 @@
-"""Serve the SQL tool to MCP clients: sql-agent mcp [--http [HOST:]PORT]"""
+"""Serve the tool query_database_by_sql to any MCP client, with the guard, the
+limits and the hints of the agent: over stdio, or with --http over streamable
+HTTP at http://HOST:PORT/mcp. HTTP clients need the bearer token MCP_TOKEN; if
+it is not set, the server makes one and prints it."""
 
 from __future__ import annotations
 
@@ -17,12 +20,6 @@ from sql_agent.config.settings import Settings, load_settings
 from sql_agent.system.servers import AccessCheck, bind, new_token
 from sql_agent.tasks.task import Task, load_task
 
-_DESCRIPTION = """\
-Serve the tool query_database_by_sql to any MCP client, with the guard, the
-limits and the hints of the agent: over stdio, or with --http over streamable
-HTTP at http://HOST:PORT/mcp. HTTP clients need the bearer token MCP_TOKEN; if
-it is not set, the server makes one and prints it."""
-
 _EXAMPLES = """
   sql-agent mcp                                  over stdio, the sample database
   sql-agent mcp database.path=/data/medical.db
@@ -32,7 +29,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("mcp", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("mcp", __doc__, _EXAMPLES)
     parser.add_argument("--http", type=address, metavar="[HOST:]PORT", help="serve over HTTP; default HOST: 127.0.0.1")
     add_setting_flags(parser, {"--task": "task"})
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings")

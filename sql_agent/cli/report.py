@@ -1,4 +1,7 @@
-"""Draw a run as one HTML page: sql-agent report runs/NAME"""
+"""Draw a run as one HTML page that works offline: curves, validation, all rollouts
+in full, and why some were dropped. Each run draws its page when it ends. This
+command draws two runs on one page, with --serve a run that has not ended yet,
+or with --all a list of all runs with links to their reports."""
 
 from __future__ import annotations
 
@@ -10,12 +13,6 @@ from sql_agent.config.settings import load_settings
 from sql_agent.runs.report import LiveReport, RunReader, write_report, write_run_list
 from sql_agent.system.servers import bind, new_token, page_url, serve
 
-_DESCRIPTION = """\
-Draw a run as one HTML page that works offline: curves, validation, all rollouts
-in full, and why some were dropped. Each run draws its page when it ends. This
-command draws two runs on one page, with --serve a run that has not ended yet,
-or with --all a list of all runs with links to their reports."""
-
 _EXAMPLES = """
   sql-agent report runs/night                     runs/night/report.html
   sql-agent report runs/night --compare runs/day  runs/night/comparison.html
@@ -25,7 +22,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("report", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("report", __doc__, _EXAMPLES)
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", nargs="?", help="folder of the run, such as runs/quickstart")
     add("--all", action="store_true", help="list all runs in the folder RUN, by default runs_dir")

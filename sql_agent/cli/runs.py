@@ -1,4 +1,6 @@
-"""List the runs with their results: sql-agent runs"""
+"""List the runs in the folder `runs_dir`, the last one first: how each ended, its
+reward in the last step, and the shares of accurate and of correct answers in
+its first and last validation. With the name of a RUN, print its result."""
 
 from __future__ import annotations
 
@@ -12,11 +14,6 @@ from sql_agent.runs.console import Ui, print_table
 from sql_agent.runs.report import RunReader, run_summaries, say_runs
 from sql_agent.runs.run_folder import is_run
 
-_DESCRIPTION = """\
-List the runs in the folder `runs_dir`, the last one first: how each ended, its
-reward in the last step, and the shares of accurate and of correct answers in
-its first and last validation. With the name of a RUN, print its result."""
-
 _EXAMPLES = """
   sql-agent runs
   sql-agent runs quickstart          untrained, fine-tuned and after GRPO
@@ -26,7 +23,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("runs", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("runs", __doc__, _EXAMPLES)
     add_words(parser, "RUN", "names of runs, and any setting, such as runs_dir")
     arguments = parse_words(parser, argv)
     runs_dir = load_settings(arguments.overrides).runs_dir

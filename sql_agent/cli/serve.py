@@ -1,4 +1,7 @@
-"""Serve the agent with its database as an OpenAI-compatible endpoint: sql-agent serve MODEL"""
+"""Serve the agent with its database as an OpenAI-compatible endpoint. A chat
+completion runs the agent on the last user message and returns the answer;
+`sql_agent` in the response has the queries and their rows. MODEL is a run, a
+checkpoint, a Hugging Face folder or id, as for `sql-agent chat`."""
 
 from __future__ import annotations
 
@@ -11,12 +14,6 @@ from sql_agent.config.endpoints import TokenSettings
 from sql_agent.runs.console import Ui
 from sql_agent.system.servers import bind, http_url, new_token, serve
 
-_DESCRIPTION = """\
-Serve the agent with its database as an OpenAI-compatible endpoint. A chat
-completion runs the agent on the last user message and returns the answer;
-`sql_agent` in the response has the queries and their rows. MODEL is a run, a
-checkpoint, a Hugging Face folder or id, as for `sql-agent chat`."""
-
 _EXAMPLES = """
   sql-agent serve quickstart
   CHAT_TOKEN=secret sql-agent serve quickstart --address 0.0.0.0:8766
@@ -25,7 +22,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("serve", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("serve", __doc__, _EXAMPLES)
     parser.add_argument("model", metavar="MODEL", help="the model of the agent")
     add_words(parser)
     parser.add_argument("--address", type=address, default=("127.0.0.1", 0), metavar="[HOST:]PORT",

@@ -1,4 +1,5 @@
-"""List all settings with type, default, unit and meaning: sql-agent settings [SECTION] [--markdown]"""
+"""List the settings with type, default, unit and meaning, and how to set them: on
+the command line, in the environment, in `.env` or in a TOML file."""
 
 from __future__ import annotations
 
@@ -30,10 +31,6 @@ _HOW = (
     "`none` removes the value of a later source, and a range is written `0,10`. The backend verl replaces some "
     "defaults with those of `sql_agent/training/verl/grpo.toml`; both are shown."
 )
-_DESCRIPTION = """\
-List the settings with type, default, unit and meaning, and how to set them: on
-the command line, in the environment, in `.env` or in a TOML file."""
-
 _EXAMPLES = """
   sql-agent settings             all sections
   sql-agent settings judge       one section
@@ -53,7 +50,7 @@ class Entry:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("settings", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("settings", __doc__, _EXAMPLES)
     names = (GENERAL, *SECTIONS, ENDPOINTS)
     parser.add_argument("section", nargs="?", metavar="SECTION", help=f"one of {', '.join(names)}; default: all")
     parser.add_argument("--markdown", action="store_true", help=f"print a Markdown page: {PAGE_COMMAND}")

@@ -1,4 +1,8 @@
-"""Serve a store for runs in other terminals and on other hosts: sql-agent store"""
+"""Serve a store for runs with --external-store-address.
+
+It has the interface of `agl store`, and deletes each rollout once a run has
+read it, so that its memory does not grow. With STORE_TOKEN, in the environment
+or .env, it requires that bearer token; give the same token to the runs."""
 
 from __future__ import annotations
 
@@ -12,20 +16,13 @@ from sql_agent.runs.console import Ui
 from sql_agent.system.process import handled_signals, slow_imports
 from sql_agent.system.servers import LOCAL_NAMES, bind
 
-_DESCRIPTION = """\
-Serve a store for runs with --external-store-address.
-
-It has the interface of `agl store`, and deletes each rollout once a run has
-read it, so that its memory does not grow. With STORE_TOKEN, in the environment
-or .env, it requires that bearer token; give the same token to the runs."""
-
 _EXAMPLES = """
   sql-agent store
   STORE_TOKEN=… sql-agent store --host 10.0.0.1 --port 4747    # for other hosts"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("store", _DESCRIPTION, _EXAMPLES)
+    parser = new_parser("store", __doc__, _EXAMPLES)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     add("--port", type=int, default=4747, help="port (default: 4747)")

@@ -1,4 +1,8 @@
-"""Train a model: plan, run, finish: sql-agent train"""
+"""Train a small model to answer questions by querying a database with SQL.
+
+Without arguments, train the bundled SmolLM2-135M-Instruct on the sample
+database, which is made if it is missing. A run writes a report, every rollout,
+metrics and checkpoints to runs/NAME."""
 
 from __future__ import annotations
 
@@ -34,13 +38,6 @@ from sql_agent.system.resources import named_memory_errors
 from sql_agent.tasks.task import database_digest
 
 _TRACED_QUESTIONS = 10
-
-_DESCRIPTION = """\
-Train a small model to answer questions by querying a database with SQL.
-
-Without arguments, train the bundled SmolLM2-135M-Instruct on the sample
-database, which is made if it is missing. A run writes a report, every rollout,
-metrics and checkpoints to runs/NAME."""
 
 _EXAMPLES = """
   sql-agent train --ci-fast                  one step, to see that it works
@@ -203,7 +200,7 @@ def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     usage = "sql-agent train [--ci | --ci-fast] [FLAGS] [section.key=value ...]"
-    parser = new_parser("train", _DESCRIPTION, _EXAMPLES, usage=usage)
+    parser = new_parser("train", __doc__, _EXAMPLES, usage=usage)
     add_words(parser, meaning="any setting, which overrides a flag; `sql-agent settings` lists them")
     run = parser.add_argument_group("run")
     add = run.add_argument
