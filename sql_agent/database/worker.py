@@ -42,7 +42,7 @@ from sql_agent.database.guard import check, clean, parse
 from sql_agent.database.hints import Hints
 from sql_agent.database.name_index import NameIndex, read_names
 from sql_agent.database.named_values import ValueIndex
-from sql_agent.database.schema import Schema
+from sql_agent.database.schema import Schema, quoted
 from sql_agent.database.source import Connection, Opened
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import QueryError
@@ -53,6 +53,7 @@ _MAX_MEMORY_BYTES = 400 * 1024 * 1024  # limit of the address space that a worke
 _MAX_FILE_BYTES = 64 * 1024  # limit for SQLite's index of a write-ahead log, the only file that is written
 _SWOLLEN_KIB = 100 * 1024  # a worker that has grown by this much is replaced, because Python returns little memory
 _HINT_STATEMENT_S = 0.25  # time limit of each statement that is run for a hint, about ten times its usual duration
+_WARM_UP_S = 0.1  # time limit of a new worker's own statement
 _SHORTEST_S = 0.01  # minimum time limit, because 0 means no limit to a database server
 _MOST_DATABASES = 100  # maximum number of databases whose indexes the server keeps in memory
 _FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
@@ -157,8 +158,11 @@ class _Session:
         self._due = 0.0  # the deadline of the current request, by time.monotonic()
         self._connection: Connection | None = None
         self._hints = Hints(opened, loaded.names, loaded.texts, self._read)
-        with contextlib.suppress(QueryError):  # the first statement connects again, and its answer says what failed
-            self._connect()
+        # A statement changes, and so copies, memory pages that are shared with the server. They are copied now, so that
+        # a model's first statement takes 1.3 ms instead of 4 ms; the pages of hints are not, which would take 30 ms.
+        table, columns = opened.schema.tables[0]
+        sql = f"SELECT {quoted(columns[0])} FROM {quoted(table)} LIMIT 1"
+        self._answer({"sql": sql, "changes": [], "due": time.monotonic() + _WARM_UP_S})
 
     def answer_all(self, pipe: Pipe) -> None:
         """Answer requests until this process has grown too large. Raises EOFError when the parent closes the pipe.
