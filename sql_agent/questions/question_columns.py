@@ -73,7 +73,7 @@ class ColumnMapping:
     def check(self, file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         """Raise ConfigError when a column of the mapping is empty in all `rows` of `file`."""
         for name, column in self.columns.items():
-            if rows and all(_at(row, column) is None for row in rows):
+            if rows and all(value_at(row, column) is None for row in rows):
                 raise ConfigError(
                     f"{self.path} maps {name} to the column {column}, which no row of {file} has",
                     hint=f"choose one of the columns {', '.join(rows[0])}",
@@ -86,7 +86,7 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
     if isinstance(messages := row.get("messages"), Sequence) and "question" not in row:
         row = {**row, **_of_conversation(messages)}
     columns = {name: _column(row, name, SPELLINGS, mapping.columns) for name in SPELLINGS}
-    values = {name: value for name, column in columns.items() if (value := _at(row, column)) is not None}
+    values = {name: value for name, column in columns.items() if (value := value_at(row, column)) is not None}
     for name, kinds in (("id", int), ("answer", int | float)):
         value = values.get(name)
         # pandas writes NaN for a missing value
@@ -142,10 +142,10 @@ def _column(
 ) -> str:
     """Return the column of `row` that contains the field `name`, else the field's first spelling."""
     known = (mapped[name],) if name in mapped else spellings[name]
-    return next((column for column in known if _at(row, column) is not None), known[0])
+    return next((column for column in known if value_at(row, column) is not None), known[0])
 
 
-def _at(row: Any, column: str) -> Any:
+def value_at(row: Any, column: str) -> Any:
     """Return the value of `row` in `column`, a name or a dotted path; None if the value is missing."""
     if isinstance(row, Mapping) and column in row:
         return row[column]
@@ -174,7 +174,7 @@ def _evidence(value: Any, mapping: ColumnMapping, where: str) -> tuple[Evidence,
         if not isinstance(item, Mapping):
             raise DataError(f"{where}.{number}: not an object", hint=f"give {', '.join(EVIDENCE_SPELLINGS)}")
         columns = {n: _column(item, n, EVIDENCE_SPELLINGS, mapping.evidence_item) for n in EVIDENCE_SPELLINGS}
-        known = {name: found for name, column in columns.items() if (found := _at(item, column)) is not None}
+        known = {name: found for name, column in columns.items() if (found := value_at(item, column)) is not None}
         try:
             items.append(Evidence.model_validate(known))
         except ValidationError as error:

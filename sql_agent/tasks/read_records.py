@@ -29,6 +29,7 @@ from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.connection import connect_to
 from sql_agent.database.schema import quoted
 from sql_agent.errors import DataError
+from sql_agent.questions.question_columns import value_at
 
 _MAX_CELL_CHARS = 50_000_000  # limit; the csv module's default is 131,072
 _ENCODINGS = ("utf-8-sig", "gb18030")
@@ -49,12 +50,7 @@ class SourceRecord:
 
     def get(self, name: str) -> Any:
         """Return the field `name`, else the nested field at the dotted path `name`, else None."""
-        if name in self.fields:
-            return self.fields[name]
-        value: Any = self.fields
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        return value
+        return value_at(self.fields, name)
 
 
 @dataclass(frozen=True)

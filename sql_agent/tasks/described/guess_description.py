@@ -9,13 +9,13 @@ from statistics import median
 
 from sql_agent.database.schema import ForeignKey, fold
 from sql_agent.errors import DataError
+from sql_agent.questions.question_columns import language
 from sql_agent.schemas import Lang
 from sql_agent.tasks.described.description import Column, Description, Kind, Link, Table
 from sql_agent.tasks.described.table_rows import MAX_ROWS, DatabaseRows, TableRows
 from sql_agent.tasks.described.words import is_noun, is_verb, label_of, plural_of, singular_of, unit_of, wordings
 
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
-_CHINESE = re.compile(r"[\u3400-\u9fff]")
 _YEAR = re.compile(r"(?:^|_|\b)(?:year|yr)(?:$|_|\b)|年份?$", re.IGNORECASE)
 _ID = re.compile(r"(?:^|_|[a-z])(?:id|uuid|guid|key|code|no|num|number)s?$|编号$|代码$|号$", re.IGNORECASE)
 _SURROGATE = re.compile(r"(?:^|_|[a-z])(?:id|ID|Id|rowid)$|编号$")  # the name of a key, for which nobody asks
@@ -75,14 +75,18 @@ def guess_description(database: DatabaseRows, path: str | None, lang: Lang | Non
 def _language(tables: Iterable[TableRows], say: Say) -> Lang:
     cells = [cell for table in tables for row in table.rows[:200] for cell in row if isinstance(cell, str)]
     names = [name for table in tables for name in (table.name, *table.columns)]
-    share = sum(bool(_CHINESE.search(text)) for text in (*cells, *names)) / max(1, len(cells) + len(names))
+    share = sum(language(text) == "zh" for text in (*cells, *names)) / max(1, len(cells) + len(names))
     say(f"The language is {'Chinese' if share > 0.2 else 'English'}: {share:.0%} of the texts have a Chinese character")
     return "zh" if share > 0.2 else "en"
 
 
 def _keys_of(table: TableRows, tables: Mapping[str, TableRows], say: Say) -> list[ForeignKey]:
     """Return the declared foreign keys, and for other columns the keys that names and values suggest."""
-    found = [key for key in table.keys.foreign if key.table in tables and fold(key.target) in tables[key.table].folded]
+    found = [
+        key
+        for key in table.keys.foreign
+        if key.table in tables and fold(key.target) in map(fold, tables[key.table].columns)
+    ]
     declared = {fold(key.column) for key in found}
     for column in table.columns:
         cells = {cell for cell in table.cells(column) if cell is not None}

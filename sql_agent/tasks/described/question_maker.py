@@ -12,9 +12,8 @@ from functools import lru_cache
 from itertools import chain
 
 from sql_agent.database import Database, Naming
-from sql_agent.database.provenance import judge_case, row_names
+from sql_agent.database.provenance import judge_case
 from sql_agent.errors import JudgeError
-from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words, is_prose
 from sql_agent.schemas import Cell, QueryAnswer, QueryCall, Question
@@ -217,13 +216,7 @@ class QuestionMaker:
         if is_prose(question.answer, question.lang) and question.task_type != "unanswerable":
             return "the answer is prose"
         calls = [QueryCall(sql=sql, answer=a, seconds=0.0) for sql, a in zip(question.statements, found, strict=True)]
-        if _are_shown(question, found[-1]):  # no counterfactual rows are needed, which take longer
-            needs_names = ":" in question.answer or "：" in question.answer
-            names = row_names(question.evidence, self._database, self._namings) if needs_names else ()
-            case = JudgeCase(question=question, answer=question.full_answer, calls=tuple(calls),
-                             evidence_read=question.evidence, row_names=names)  # fmt: skip
-        else:
-            case = judge_case(question, question.full_answer, calls, self._database, self._namings, self._reader)
+        case = judge_case(question, question.full_answer, calls, self._database, self._namings, self._reader)
         if case.evidence_read is not None and len(case.evidence_read) < len(question.evidence):
             return "the statement does not read the evidence"
         try:
@@ -244,9 +237,3 @@ def _problem_of_rows(
     texts = [[tuple(map(str, row)) for row in rows] for rows in (found[-1].records, expected)]
     are_same = texts[0] == texts[1] if ordered else Counter(texts[0]) == Counter(texts[1])
     return None if are_same else "other rows than expected"
-
-
-def _are_shown(question: Question, found: QueryAnswer) -> bool:
-    """Return whether the result has each cell of the evidence, and no statement contains such a cell."""
-    cells = set(map(str, chain(*found.records)))
-    return all(item.quote in cells and item.quote not in (question.sql or "") for item in question.evidence)

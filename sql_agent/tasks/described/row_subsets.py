@@ -56,14 +56,6 @@ class LinkPath:
         return self.joins[0].to
 
 
-def link_paths(description: Description, table: str) -> list[LinkPath]:
-    """Return the paths from `table` to other tables, without paths that share their end or their label."""
-    found = [path for path in _paths(description, table) if path.table != table]
-    ways = Counter((path.table, path.many) for path in found)
-    labels = Counter(path.label for path in found)
-    return [path for path in found if ways[path.table, path.many] == labels[path.label] == 1]
-
-
 def is_bridge(description: Description, table: str) -> bool:
     """Return whether a table without names only links rows of other tables, as "lives in" does."""
     linked = {link.target[0] for link in description.links if link.source[0] == table and not link.contains}
@@ -71,6 +63,7 @@ def is_bridge(description: Description, table: str) -> bool:
 
 
 def _paths(description: Description, table: str) -> Iterator[LinkPath]:
+    """Yield all paths from `table` along one link, or along two links through a table that only links others."""
     tables, links = description.tables, [link for link in description.links if not link.contains]
 
     def plural(label: str, other: str) -> str:
@@ -115,7 +108,11 @@ class SubsetDrafting(Drafting):
             yield self._chosen.choices(tables, weights)[0]
 
     def _paths(self, table: str) -> list[LinkPath]:
-        return link_paths(self._catalog.description, table)
+        """Return the paths from `table` to other tables, without paths that share their end or their label."""
+        found = [path for path in _paths(self._catalog.description, table) if path.table != table]
+        ways = Counter((path.table, path.many) for path in found)
+        labels = Counter(path.label for path in found)
+        return [path for path in found if ways[path.table, path.many] == labels[path.label] == 1]
 
     def _many(self, table: str) -> list[LinkPath]:
         return [path for path in self._paths(table) if path.many] if self._tables[table].name else []

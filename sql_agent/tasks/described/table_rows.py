@@ -55,11 +55,6 @@ class TableRows:
         by_column = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.columns)
         return {fold(name): cells for name, cells in zip(self.columns, by_column, strict=True)}
 
-    @property
-    def folded(self) -> frozenset[str]:
-        """The names of the columns, in lower case."""
-        return frozenset(self._cells)
-
     def cells(self, column: str) -> tuple[Cell, ...]:
         return self._cells[fold(column)]
 

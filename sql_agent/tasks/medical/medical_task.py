@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable
 from functools import cache
@@ -13,6 +12,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.config.settings_schema import VAR
 from sql_agent.database import Database, Source
 from sql_agent.errors import DataError
+from sql_agent.questions.question_columns import language
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
@@ -25,8 +25,6 @@ from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
 from sql_agent.tasks.task import Task, given_source, lacks_questions
-
-_CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 
 def sample_path(lang: Lang) -> Path:
@@ -88,7 +86,7 @@ def make_question_files(
     read = read_database(database, SCHEMA)
     if lang is None:
         found = [str(name) for table, column in NAME_COLUMNS.items() for name in read.tables[table].cells(column)]
-        lang = "zh" if 2 * sum(map(bool, map(_CHINESE.search, found))) > len(found) else "en"
+        lang = "zh" if 2 * sum(language(name) == "zh" for name in found) > len(found) else "en"
     described = restricted(description(lang), {name: table.columns for name, table in read.tables.items()})
     return generate.make_question_files(described, database, TASK, folder, **options)
 

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from rapidfuzz import fuzz, process
 
+from sql_agent.questions.question_columns import language
 from sql_agent.schemas import Lang
 from sql_agent.tasks.cells import texts_of
 from sql_agent.tasks.medical.importers.mapping import READ, Published, TableMapping
@@ -26,7 +27,6 @@ _SAMPLE = 1000  # maximum number of texts of each field
 _ALIKE = 90  # minimum similarity of two names, 0–100
 _DIFFERENT, _LONGEST_NAME = 0.9, 60  # for names of rows: minimum share of distinct values, maximum median length
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u4e00-\u9fff]+")
-_CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def propose(records: Records) -> list[ProposedField]:
 
 def mapping_toml(fields: Sequence[ProposedField]) -> str:
     """Return the text of the mapping file for `fields`."""
-    lines = [] if any(_CHINESE.search(field.name + field.example) for field in fields) else ['separator = "; "']
+    lines = [] if any(language(field.name + field.example) == "zh" for field in fields) else ['separator = "; "']
     for table in dict.fromkeys(field.table for field in fields if field.table):
         of_table = [field for field in fields if field.table == table]
         lines += ["", f"[{table}]", *([f"from = {_value(of_table[0].source)}"] if of_table[0].source else [])]
@@ -129,7 +129,7 @@ def _column(name: str, known: Mapping[str, str]) -> tuple[str, str]:
     if wanted in known:
         column = known[wanted]
         return column, "the same name" if wanted == _normal(column) else "a known synonym"
-    scorer = fuzz.partial_ratio if _CHINESE.search(wanted) else fuzz.token_set_ratio
+    scorer = fuzz.partial_ratio if language(wanted) == "zh" else fuzz.token_set_ratio
     alike = process.extract(wanted, [*known], scorer=scorer, score_cutoff=_ALIKE, limit=None) if len(wanted) > 1 else []
     if not alike:
         return "", ""
