@@ -83,8 +83,8 @@ class Variants:
     def of_one_table(self, tree: exp.Query, where: Place | Condition, others: Iterable[exp.Expr] = ()) -> exp.Query:
         """Return a SELECT from the table of `where`, with the conditions `where` and `others`.
 
-        Its outputs are those of `tree` whose columns the table has; else the columns in `tree`, if `tree` reads the
-        table; else all columns for a row that is found by its name, and the names of the rows otherwise.
+        Its outputs are the first of these that exist: the outputs of `tree` whose columns the table has; the columns in
+        `tree`, if `tree` reads the table; all columns, if a row is found by its name; the names of the rows.
         """
         test = self._test(where) if isinstance(where, Place) else without_aliases(where.node)
         table = where.table or ""

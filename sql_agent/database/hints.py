@@ -96,8 +96,8 @@ class Hints:
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return up to two lines: statements to try in place of `tree`, which reads an unknown column, and `remark`.
 
-        A statement joins the table that has the column, replaces a word that people use for a column, such as
-        `symptoms`, by the column's name, or searches the table for the text of a condition on the unknown column.
+        A statement may join the table that has the column. It may have a column's name in place of a word that people
+        use for the column, such as `symptoms`. It may search the table for the text of the unknown column's condition.
         """
         table = only_table(tree, self._schema) or ""
         known = set(map(fold, self._schema.columns.get(table, ())))
@@ -245,7 +245,7 @@ class Hints:
                 continue
             yield from (Place(table, column, name.text, is_part=True) for name in meant)
             for part in longest_parts(text.text, cells) if not meant else ():
-                # Next to other names, a part helps only with half of the text's length; otherwise a quarter is enough.
+                # A part must have half of the text's length if there are other similar names, else a quarter.
                 is_beside_names = any(comparable(name.text) not in comparable(part) for name in similar)
                 if len(part) * (2 if is_beside_names else 4) >= len(text.text):
                     yield Place(table, column, part, is_part=True)

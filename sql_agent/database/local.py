@@ -68,8 +68,8 @@ class LocalDatabase(Database):
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened.engine.source, opened.schema, opened.engine.dialect, opened.limits)
         self._engine = opened.engine
-        # The server caches indexes by these bytes. They differ if a file has changed; for a database server, which may
-        # have changed, a time makes them differ.
+        # The process that forks workers caches indexes, keyed by these bytes. They contain the state of a file; a
+        # database server may have changed in an unknown way, so they contain the time instead.
         self._opened = pickle.dumps((0 if isinstance(self.source, Path) else time.monotonic_ns(), opened))
         self._outage = Outage(f"The database {self.source}", logger.warning)
         self._pid = os.getpid()

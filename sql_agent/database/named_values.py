@@ -39,7 +39,7 @@ _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _MOST_SIMILAR = 50  # maximum number of names whose edit distance to a question is computed
 _SEVERAL = 3  # minimum number of names with a word that make the word a term
 _ITEM_SHARE = 0.005  # minimum share of a term's occurrences that are whole items
-# A term that is never an item occurs at least 5 - len(term) times, and at most 20 times, unlike the frequent 少量.
+# A term that is never an item occurs 5 - len(term) to 20 times. A more frequent word, such as 少量, is no term.
 _MIN_OCCURRENCES, _MOST_OCCURRENCES = 5, 20
 _SINGLE_SHARE = 0.9  # minimum share of one-item cells in a column of single values
 _SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.database import Database
@@ -65,12 +64,12 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
     evidence: Sequence[Evidence],
     conclusion: str | None = None,
     gold: Iterable[str] = (),
-    names: Mapping[str, Naming] = MappingProxyType({}),
+    names: Mapping[str, Naming] = {},
 ) -> tuple[Evidence, ...]:
     """Return the items of `evidence` that at least one of `calls` read.
 
-    `conclusion` is the reference answer if it is a number (in digits) or yes or no, which follows from cells but is in
-    no cell. `gold` are the statements of the gold SQL. `names` maps a table to the column with its rows' names.
+    `conclusion` is a reference answer that follows from cells but is in no cell: a number (in digits), yes or no.
+    `gold` are the statements of the gold SQL. `names` maps a table to the column with its rows' names.
     """
     queries = [_Query(call, evidence, database) for call in calls if call.answer.status == "ok"]
     fields = {fold(item.field) for item in evidence}

@@ -34,10 +34,9 @@ class Expansion(NamedTuple):
 
 
 _TABLE = Expansion(1, 1, 0)
-_CTES: Mapping[str, Expansion] = {}
 
 
-def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = _CTES) -> Expansion:
+def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = {}) -> Expansion:
     """Return an upper bound for the expansion of `query`, which may use the WITH queries `ctes`."""
     visible, defined = dict(ctes), 0
     if (clause := query.args.get("with_")) is not None:
