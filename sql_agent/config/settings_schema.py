@@ -329,6 +329,11 @@ class LocalSettings(Section):
         "cheaper GRPO update, in less than half of the time: trains the upper half of the layers on the best and "
         "the worst rollout of each group; the learning rate rises over the first three steps",
     )
+    max_minutes: PositiveNumber | None = _setting(
+        None,
+        "time limit in minutes, fine-tuning and validations included: no GRPO step begins that would end after it; "
+        "the first step is always done",
+    )
     max_context: Positive = _setting(
         2048, "maximum tokens of a prompt and its reply together; a longer request ends its rollout"
     )

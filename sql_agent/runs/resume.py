@@ -15,7 +15,8 @@ from sql_agent.schemas import Question
 from sql_agent.system.files import atomic_write
 
 # Settings that the command line may change when a run is resumed, because they do not change what the run computes.
-_MAY_CHANGE = ("runner", "local.cache_dir", "runs_dir", "judge.cache_dir", "train.micro_batch", "verl.gpu_memory_gb",
+_MAY_CHANGE = ("runner", "local.cache_dir", "local.max_minutes", "runs_dir", "judge.cache_dir",
+               "train.micro_batch", "verl.gpu_memory_gb",
                "verl.config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
                "verl.config.actor_rollout_ref.model.enable_gradient_checkpointing",
                "run_name", "tracking", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip

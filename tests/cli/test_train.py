@@ -53,6 +53,21 @@ def test_a_run_leaves_its_files_with_every_rollout_accounted_for(arguments: list
 
 
 @pytest.mark.slow
+def test_a_run_does_the_steps_that_fit_into_its_minutes_and_resumes(arguments: list[str], tmp_path: Path) -> None:
+    process = start([*arguments, "train.steps=3", "local.max_minutes=0.01"])
+    output = " ".join(finish(process).split())
+    assert process.returncode == 0, output
+    assert "1 of 3 steps fit into local.max_minutes=0.01; --resume trains the others" in output
+    run = tmp_path / "runs" / "r"
+    assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 1]
+    process = start(["--resume", f"runs_dir={tmp_path / 'runs'}", "run_name=r", "local.max_minutes=60"])
+    output = " ".join(finish(process).split())
+    assert process.returncode == 0, output
+    assert "so 3 of 3 steps fit into local.max_minutes=60" in output
+    assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 1, 3]
+
+
+@pytest.mark.slow
 def test_however_a_run_is_stopped_nothing_is_left_behind_and_it_resumes(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +213,14 @@ def test_ci_trains_the_bundled_model_by_the_recipe_for_two_cores_and_other_model
     assert asked("--ci", "train.group_size=4", "train.steps=2") == (2, 48), "what is given is stronger"
     assert asked("--ci", "--model=folder") == asked("--ci", "--train-file=mine.jsonl") == defaults
     assert asked() == defaults
+
+
+def test_the_recipe_of_ci_ends_after_a_quarter_of_an_hour_unless_the_number_of_steps_is_given() -> None:
+    minutes = [
+        plan_settings(parse_arguments(["--backend=local", *given]))[0].local.max_minutes
+        for given in (["--ci"], ["--ci", "train.steps=100"], ["--ci", "train.steps=100", "local.max_minutes=5"], [])
+    ]
+    assert minutes == [15, None, 5, None]
 
 
 def test_mistakes_are_looked_for_before_the_packages_that_take_seconds_to_import() -> None:

@@ -64,13 +64,15 @@ class PolicyService:
     def weights_locked(self) -> Iterator[None]:
         """Pause sampling inside the context, in which the weights may be changed.
 
-        At the end of the context the bf16 copy gets the new weights, and the cached keys and values are removed.
+        The cached keys and values are removed. At the end of the context the bf16 copy gets the new weights.
         """
         with self._lock:
+            self._sampler.weights_changed()
+            release_freed_memory()
             yield
+            release_freed_memory()
             if self._serving is not self._policy:
                 self._serving.model.load_state_dict(self._policy.model.state_dict())
-            self._sampler.weights_changed()
 
     @contextmanager
     def serving(self, other: Policy) -> Iterator[None]:
@@ -189,6 +191,13 @@ def _matmul_s(dtype: torch.dtype) -> float:
     started = time.perf_counter()
     functional.linear(rows, weight)
     return time.perf_counter() - started
+
+
+def release_freed_memory() -> None:
+    """Return the freed memory that glibc keeps to the system, between sampling and training, which need it by turns."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _keep_freed_memory() -> None:

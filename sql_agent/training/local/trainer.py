@@ -34,7 +34,7 @@ from sql_agent.system.files import sync, sync_tree
 from sql_agent.system.resources import free_shown
 from sql_agent.tasks.task import load_task
 from sql_agent.training.local.grpo_update import GrpoUpdate
-from sql_agent.training.local.policy_service import PolicyService, prepare_torch
+from sql_agent.training.local.policy_service import PolicyService, prepare_torch, release_freed_memory
 from sql_agent.training.policy.model import Policy, add_adapters, load_adapters, load_policy
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
 from sql_agent.training.serving.server import ServerThread
@@ -169,6 +169,7 @@ def fine_tuned_policy(
     if log is not None:
         copy_losses(model, log.folder / SFT)
         log.track_sft()
+    release_freed_memory()
     with ui.status("Loading the model"):
         return load(model, settings)
 

@@ -38,6 +38,7 @@ class LocalGrpo(TrainingAlgorithm):
     """
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        self._began, self._validation_s = time.monotonic(), 0.0
         server = ServerThread.with_key()
         try:
             with self._ui.status("Starting the LLM proxy"):
@@ -85,8 +86,9 @@ class LocalGrpo(TrainingAlgorithm):
                 with trainer.untrained():
                     await self._validate(scheduler, UNTRAINED, val)
             await self._validate(scheduler, 0, val)
-        steps = self._settings.train.steps
+        steps, longest_s = self._settings.train.steps, 0.0
         while trainer.step < steps and not self._stop.is_set():
+            started = time.monotonic()
             try:
                 with named_memory_errors():
                     trained = await self._step(trainer, scheduler, train)
@@ -98,9 +100,30 @@ class LocalGrpo(TrainingAlgorithm):
                 break
             if trainer.step % self._settings.train.save_every == 0 and trainer.step < steps:
                 await self._save(trainer)
+            is_first, longest_s = not longest_s, max(longest_s, time.monotonic() - started)
+            if not self._another_fits(trainer.step, longest_s, say=is_first):
+                break
         if not self._stop.is_set():
             await self._save(trainer)
             await self._validate(scheduler, trainer.step, val)
+
+    def _another_fits(self, step: int, step_s: float, *, say: bool) -> bool:
+        """Return whether, after training step `step`, one more of `step_s` seconds fits into `local.max_minutes`.
+
+        The time of another validation is kept free. Prints how many steps fit, with `say` or if no other does.
+        """
+        minutes, steps = self._settings.local.max_minutes, self._settings.train.steps
+        if minutes is None or step >= steps:
+            return True
+        left_s = minutes * 60 - (time.monotonic() - self._began) - self._validation_s
+        more = max(0, min(steps - step, int(left_s / step_s)))
+        if say or not more:
+            last = "" if step + more == steps else "; --resume trains the others"
+            self._ui.say(
+                f"A step takes {step_s:.0f} s, so {step + more} of {steps} steps fit into local.max_minutes={minutes:g}"
+                f"{last}"
+            )
+        return more > 0
 
     async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
         """Do one GRPO step; return False, without an update, when a signal came before the step's rollouts had ended.
@@ -137,7 +160,9 @@ class LocalGrpo(TrainingAlgorithm):
             return
         requests = [RolloutRequest(question, "val", step, question.id) for question in questions]
         title = "Validation of the untrained model" if step == UNTRAINED else f"Validation at step {step}"
+        started = time.monotonic()
         await self._roll_out(scheduler, requests, title)
+        self._validation_s = time.monotonic() - started
         if not self._stop.is_set():
             self._monitor.close_validation(step)
 
