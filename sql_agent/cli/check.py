@@ -11,11 +11,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sql_agent.cli.command import new_parser
 from sql_agent.errors import SqlAgentError
@@ -37,8 +36,7 @@ _EXAMPLES = """
 """
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """The result of a check: what was found, and, unless the verdict is ok, how to fix it."""
 
     found: str
@@ -84,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{found.verdict:4}  {name:16} {found.found}{fix}", flush=True)
     failed = sum(found.verdict == "fail" for found in findings.values())
     if arguments.json:
-        listed = [{"name": name, **asdict(found)} for name, found in findings.items()]
+        listed = [{"name": name, **found._asdict()} for name, found in findings.items()]
         print(json.dumps({"failed": failed, "checks": listed}, indent=2))
     else:
         print(f"{len(findings)} checks, {failed} failed")

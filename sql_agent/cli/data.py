@@ -176,7 +176,12 @@ def _import(arguments: argparse.Namespace) -> int:
         if names:
             ui.say(f"{table} has {len(names)} names in several rows, such as {names[0]}: no question asks about them")
     if not packaged:
-        _say_columns(mapping, report, ui, given=arguments.mapping is not None)
+        roots = {name for field in mapping.fields for name in (field, field.partition(".")[0])}
+        if unread := [name for name in report.fields if name not in roots and name not in NOT_READ]:
+            ui.say(f"not imported, because nothing maps them to a column: {', '.join(unread)}")
+    missing = [name for name in mapping.fields if not {name, name.partition(".")[0]} & report.fields.keys()]
+    if arguments.mapping and missing:
+        ui.say(f"in the mapping, but not in the source: {', '.join(sorted(missing))}")
     ui.say(NOT_ADVICE)
     return 0
 
@@ -234,16 +239,6 @@ def _say_rejected(rejected: Sequence[Rejected], path: Path, ui: Ui) -> None:
     for reason, places in by_reason(rejected).items():
         ui.say(f"{len(places)} rejected: {reason} ({', '.join(places[:3])}{', …' if len(places) > 3 else ''})")
     ui.say(f"{len(rejected)} records were rejected: {path}" if rejected else "no record was rejected")
-
-
-def _say_columns(mapping: TableMapping, report: ImportReport, ui: Ui, *, given: bool) -> None:
-    """Print the fields of the source that `mapping` lacks, and those of a `given` mapping that the source lacks."""
-    roots = {name for field in mapping.fields for name in (field, field.partition(".")[0])}
-    if unread := [name for name in report.fields if name not in roots and name not in NOT_READ]:
-        ui.say(f"not imported, because nothing maps them to a column: {', '.join(unread)}")
-    missing = [name for name in mapping.fields if not {name, name.partition(".")[0]} & report.fields.keys()]
-    if given and missing:
-        ui.say(f"in the mapping, but not in the source: {', '.join(sorted(missing))}")
 
 
 def _coverage(report: ImportReport) -> Table:

@@ -147,7 +147,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_predictions(arguments.predictions, final_answers(folders[0], evaluations[0], votes[0]))
         ui.say(f"Predictions: {arguments.predictions}")
     ui.say(load_task(evaluations[0].about.settings["task"]).disclaimer)
-    _refuse_dropped(folders, rollouts)
+    for folder, records in zip(folders, rollouts, strict=True):
+        if dropped := [record.dropped for record in records.values() if record.dropped]:
+            raise TrainingError(
+                f"{len(dropped)} of {len(records)} questions could not be asked or graded, such as: {dropped[0]}",
+                hint=f"ask them again: sql-agent evaluate --resume {folder.path}",
+            )
     return 0
 
 
@@ -297,13 +302,3 @@ def _write_one(folder: EvaluationFolder, evaluation: Evaluation, records: Rollou
         print_report(report, ui.console)
         ui.say("In brackets: 95 % bootstrap intervals.")
     ui.say(f"Page: {paths['html']}   Table to paste: {paths['md']}")
-
-
-def _refuse_dropped(folders: Sequence[EvaluationFolder], rollouts: Sequence[Rollouts]) -> None:
-    for folder, records in zip(folders, rollouts, strict=True):
-        dropped = [record.dropped for record in records.values() if record.dropped]
-        if dropped:
-            raise TrainingError(
-                f"{len(dropped)} of {len(records)} questions could not be asked or graded, such as: {dropped[0]}",
-                hint=f"ask them again: sql-agent evaluate --resume {folder.path}",
-            )

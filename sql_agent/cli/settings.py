@@ -7,8 +7,7 @@ import difflib
 import textwrap
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import AliasChoices
 from rich.console import Console
@@ -39,8 +38,7 @@ _TYPES = {"integer": "int", "number": "float", "boolean": "true | false", "strin
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A setting, or an environment variable, whose `type` and `default` are ""."""
 
     name: str

@@ -59,7 +59,7 @@ MEASURES: dict[str, Callable[[Values, Values], float]] = {
 
 
 class Estimate(Record):
-    """A measure with its 95 % bootstrap interval; if there is no value, all are None and `undefined` says why."""
+    """A measure with its 95 % bootstrap interval. Without a value, all are None, and `undefined` says why."""
 
     value: float | None = None
     low: float | None = None
@@ -68,26 +68,22 @@ class Estimate(Record):
 
 
 def estimate(measure: Callable[[Values, Values], float], scores: Values, labels: Values) -> Estimate:
-    """Return `measure` of all cases; undefined without cases, or if the measure needs different scores or labels."""
+    """Return `measure` of all cases with a percentile bootstrap interval (Efron 1979).
+
+    It is undefined without cases, or if the measure needs different scores or labels.
+    """
     if len(labels) == 0:
         return Estimate(undefined="no answer was graded")
     value = measure(scores, labels)
     if not np.isnan(value):
-        low, high = interval(measure, scores, labels)
-        return Estimate(value=value, low=low, high=high)
+        samples = np.random.default_rng(0).integers(0, len(scores), size=(RESAMPLES, len(scores)))
+        low, high = np.nanpercentile([measure(scores[of], labels[of]) for of in samples], [2.5, 97.5])
+        return Estimate(value=value, low=float(low), high=float(high))
     if np.ptp(labels) == 0:
         return Estimate(undefined=f"all labels are {labels[0]:.2f}")
     if np.ptp(scores) == 0:
         return Estimate(undefined=f"all scores are {scores[0]:.2f}")
     return Estimate(undefined="all labels round to the same level")
-
-
-def interval(measure: Callable[[Values, Values], float], scores: Values, labels: Values) -> tuple[float, float]:
-    """Return a 95 % percentile bootstrap interval (Efron 1979) of `measure` over the cases."""
-    chosen = np.random.default_rng(0).integers(0, len(scores), size=(RESAMPLES, len(scores)))
-    values = [measure(scores[index], labels[index]) for index in chosen]
-    low, high = np.nanpercentile(values, [2.5, 97.5])
-    return float(low), float(high)
 
 
 def _ranks(values: Values) -> Values:

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from random import Random
 
 from pydantic import TypeAdapter
@@ -50,7 +50,7 @@ class Wordings(Record):
 
 @cache
 def wordings() -> dict[Lang, Wordings]:
-    text = files(__package__).joinpath("wordings.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8")
     return TypeAdapter(dict[Lang, Wordings]).validate_python(tomllib.loads(text))
 
 

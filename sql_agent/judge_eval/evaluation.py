@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -224,7 +223,7 @@ def last_evaluation(judge: Judge, runs_dir: Path) -> str:
 
 
 def _evaluations(runs_dir: Path) -> Iterator[Evaluation]:
-    shipped = files("sql_agent.judge_eval").joinpath("evaluations").iterdir()
+    shipped = Path(__file__).with_name("evaluations").iterdir()
     for path in (*shipped, *runs_dir.glob(f"judge-*/{_NUMBERS}")):
         try:
             yield Evaluation.model_validate_json(path.read_text(encoding="utf-8"))

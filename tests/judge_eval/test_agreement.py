@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sql_agent.judge_eval.agreement import (
     MEASURES,
     estimate,
-    interval,
     over_credit,
     pairwise_accuracy,
     quadratic_kappa,
@@ -40,9 +39,11 @@ def test_a_judge_that_gives_everyone_the_same_is_worth_nothing() -> None:
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])), min_size=5, max_size=40))
 def test_an_interval_is_ordered_and_repeatable(pairs: list[tuple[float, float]]) -> None:
     scores, labels = array(*(a for a, _ in pairs)), array(*(b for _, b in pairs))
-    first = interval(over_credit, scores, labels)
-    assert first == interval(over_credit, scores, labels)
-    assert -100 <= first[0] <= first[1] <= 100
+    first = estimate(over_credit, scores, labels)
+    assert first == estimate(over_credit, scores, labels)
+    assert first.low is not None
+    assert first.high is not None
+    assert -100 <= first.low <= first.high <= 100
 
 
 @given(

@@ -17,14 +17,13 @@ from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prompt_parts import (
     json_string,
     plain_text,
-    prompt_text,
     quotes_of,
     reference_text,
     render,
     rows_text,
 )
 from sql_agent.schemas import Lang, Question, Record
-from sql_agent.system.files import read_toml
+from sql_agent.system.files import prompt_file, read_toml
 from sql_agent.system.messages import first_problem
 
 REFUSALS = ("The database does not hold this information.", "数据库中没有这一信息。")
@@ -165,7 +164,7 @@ class LlmJudge:
             "rows": rows_text(case.calls, quotes_of(question), max_chars=_MAX_ROWS_CHARS),
             "answer": plain_text(case.answer),
         }
-        return render(prompt_text("judge", question.lang), values)
+        return render(prompt_file(__file__, f"judge.{question.lang}.txt"), values)
 
 
 def shipped_rubric(name: Literal["default", "refusal"]) -> Rubric:

@@ -14,10 +14,9 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import NamedTuple
 
-from sql_agent.schemas import Cell, Lang, QueryCall, Question, facts_of
+from sql_agent.schemas import Cell, QueryCall, Question, facts_of
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _LINE_MARKS = re.compile(
@@ -41,10 +40,6 @@ def render(template: str, values: Mapping[str, str]) -> str:
     number = secrets.token_hex(4)  # 32 bits suffice, because each prompt has a new number
     known = {**values, "fence": f"<<<{number}", "fence_end": f"{number}>>>"}
     return _PLACEHOLDER.sub(lambda match: known.get(match.group(1), match.group(0)), template)
-
-
-def prompt_text(name: str, lang: Lang) -> str:
-    return files("sql_agent.reward.judges").joinpath("prompts", f"{name}.{lang}.txt").read_text(encoding="utf-8")
 
 
 def json_string(value: object) -> str:

@@ -20,13 +20,13 @@ from sql_agent.reward.judges.panel_cache_prefilter import prefilter
 from sql_agent.reward.judges.prompt_parts import (
     json_string,
     plain_text,
-    prompt_text,
     quotes_of,
     reference_text,
     render,
     rows_text,
 )
 from sql_agent.schemas import Usage
+from sql_agent.system.files import prompt_file
 
 _VERSION = 3  # raise it when a prompt, the repair text, the shown rows or the parsing of replies changes
 _MAX_ROWS_CHARS = 800  # maximum for one answer; eight answers share one prompt
@@ -116,7 +116,7 @@ class RankingJudge:
                 f"{{fence}} answer {number}\n{{answer_{number}}}\n{{fence_end}}"
             )
         form = {"ranking": [{"answer": 1, "reason": "…", "score": 0.0}]}
-        template = prompt_text("ranking", question.lang)
+        template = prompt_file(__file__, f"ranking.{question.lang}.txt")
         # Fill in the template's own parts first: `render` must be the only step that sees data.
         template = template.replace("{answers}", "\n".join(blocks)).replace("{form}", json.dumps(form))
         return render(template, values)
