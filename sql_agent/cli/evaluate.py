@@ -239,8 +239,8 @@ def _opened(path: Path, arguments: argparse.Namespace) -> EvaluationFolder:
 
 
 def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
-    about, records = folder.about(), folder.records()
-    done = {key for key, record in records.items() if record.dropped is None}
+    about = folder.about()
+    done = {key for key, record in folder.records().items() if record.dropped is None}
     questions = [(name, q) for name, of in folder.sets().items() for q in of]
     waiting = [(name, question) for name, question in questions if (name, question.id) not in done]
     if not waiting:

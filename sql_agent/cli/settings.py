@@ -3,7 +3,6 @@ the command line, in the environment, in `.env` or in a TOML file."""
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,6 @@ from rich.text import Text
 from sql_agent.cli.command import NOT_ADVICE, new_parser
 from sql_agent.config.endpoints import EnvironmentSettings
 from sql_agent.config.settings import GENERAL, SECTIONS, Settings, as_text, flatten, section_fields
-from sql_agent.errors import ConfigError
 from sql_agent.training.verl.config import GRPO
 
 ENDPOINTS = "endpoints"  # section of the environment variables without the prefix SQL_AGENT_
@@ -50,14 +48,11 @@ class Entry(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser("settings", __doc__, _EXAMPLES)
     names = (GENERAL, *SECTIONS, ENDPOINTS)
-    parser.add_argument("section", nargs="?", metavar="SECTION", help=f"one of {', '.join(names)}; default: all")
+    meaning = f"one of {', '.join(names)}; default: all"
+    parser.add_argument("section", nargs="?", choices=names, metavar="SECTION", help=meaning)
     parser.add_argument("--markdown", action="store_true", help=f"print a Markdown page: {PAGE_COMMAND}")
     arguments = parser.parse_args(argv)
-    if arguments.section is not None and arguments.section not in names:
-        nearest = difflib.get_close_matches(arguments.section, names, n=1)
-        guess = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(names)}"
-        raise ConfigError(f"there is no section {arguments.section!r}", hint=guess)
-    sections = names if arguments.section is None else (arguments.section,)
+    sections = (arguments.section,) if arguments.section else names
     if arguments.markdown:
         print(markdown(sections), end="")
     else:
