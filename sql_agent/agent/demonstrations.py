@@ -209,7 +209,7 @@ def _label(column: _Column, lang: Lang, task: Task) -> str:
 
 
 def _columns_read(sql: str, task: Task, database: Database) -> list[_Column]:
-    """Return the columns that `sql` reads, without names and keys of rows; [] for more than three, or invalid SQL."""
+    """Return the columns that `sql` reads, without names and keys of rows; [] for over three columns or invalid SQL."""
     schema = database.schema
     try:
         tree = parse(sql, database.dialect)

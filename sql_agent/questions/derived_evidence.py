@@ -35,7 +35,7 @@ def with_extractive_answers(questions: Sequence[Question], databases: DatabasePo
 
 
 def lacks_evidence(question: Question) -> bool:
-    """Return whether the reference is prose without evidence, which the judge cannot divide into facts."""
+    """Return whether the reference is prose and has no evidence; the judge cannot divide prose into facts."""
     return not question.evidence and is_prose(question.answer, question.lang)
 
 
@@ -44,7 +44,8 @@ def derive_evidence(question: Question, database: Database) -> tuple[Evidence, .
 
     A cell that the question also quotes, such as a name, is not part of the answer. The id of a cell's row is in the
     column `id` of the result; without this column, only a cell whose text is unique in its column is used. For a
-    question without gold SQL, return items of a cell of each row that the question names, if the reference quotes them.
+    question without gold SQL, return the items that the reference quotes from one cell of each row that the question
+    names.
     """
     if not question.statements:
         return tuple(dict.fromkeys(_of_named_rows(question, database)))
@@ -77,7 +78,7 @@ def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database
 
 
 def _of_named_rows(question: Question, database: Database) -> Iterator[Evidence]:
-    """Yield, for each row that the question names, the quoted items of the cell of which the reference quotes most."""
+    """Yield, for each row that the question names, what the reference quotes of its most quoted cell."""
     named = [value for value in database.named_values(question.question) if value.operator == "="]
     for table, column, name in ((*place, value.value) for value in named for place in value.columns):
         text, key = database.dialect.text_literal(name), database.schema.row_key(table)

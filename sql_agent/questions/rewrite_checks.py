@@ -66,9 +66,9 @@ class UsedTexts:
 def kept_texts(question: Question) -> tuple[str, ...]:
     """Return the texts that a new wording must contain verbatim.
 
-    These are the string literals of the gold SQL, the quotes of the evidence and the items of these quotes, each if it
-    occurs in the question, and the question's other numbers. A misspelt name is one of these texts, because the first
-    statement of the gold SQL searches for it.
+    These are the string literals of the gold SQL, the quotes of the evidence and the items of these quotes, as far as
+    they occur in the question, and the question's other numbers. A misspelt name is one of these texts, because the
+    first statement of the gold SQL searches for it.
     """
     asked = normalise(question.question)
     texts = [*_sql_texts(question), *(item.quote for item in question.evidence)]

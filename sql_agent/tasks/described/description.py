@@ -140,7 +140,7 @@ class Column(Record):
 
     @property
     def cell_label(self) -> str:
-        """What people call one row's cell: "materials" for a list, else "colour"."""
+        """What people call the cell of a row: "materials" for a list, else "colour"."""
         return self.labels if self.kind == "list" else self.label
 
 
@@ -326,7 +326,7 @@ def restricted(description: Description, columns: Mapping[str, Collection[str]])
 
 
 def plain(description: Description, ask: Mapping[str, Wordings]) -> Description:
-    """Return the description with the wordings `ask`, by kind of column, in place of its own."""
+    """Return the description with no wordings but `ask`, which has ways to ask for a column, by kind of column."""
 
     def bare(column: Column) -> Column:
         kept = {key: getattr(column, key) for key in ("kind", "label", "plural", "separator", "unit", "values")}

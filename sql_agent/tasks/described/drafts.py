@@ -34,9 +34,9 @@ class Draft:
     subject     the row that the question names as {name}
     conditions  one or two conditions; the question names their values as {value} and {value2}
     from_rows   whether the result of the statement will replace `expected` and `facts`
+    task_type   the type of question, which is the name of the method that yields the draft
     """
 
-    task_type: str
     wording: Wording
     statements: tuple[Statement, ...]
     expected: tuple[tuple[Cell, ...], ...] = ()
@@ -47,6 +47,7 @@ class Draft:
     subject: Row | None = None
     conditions: tuple[Condition, ...] = ()
     from_rows: bool = False
+    task_type: str = ""
 
     @property
     def statement(self) -> Statement:
@@ -64,7 +65,6 @@ class Drafting:
 
     def _reading(
         self,
-        task_type: str,
         wording: Wording,
         statements: Sequence[Statement],
         found: Sequence[Row],
@@ -82,7 +82,6 @@ class Drafting:
         columns = [output.column for output in statements[-1].outputs]
         asked = [column for column in columns if len(columns) == 1 or column != found[0].name_column]
         return Draft(
-            task_type,
             wording,
             tuple(statements),
             tuple(tuple(row.values[column] for column in columns) for row in found),
@@ -93,10 +92,10 @@ class Drafting:
         )
 
     def _about_row(
-        self, task_type: str, wording: Wording, row: Row, columns: Sequence[str], facts: Iterable[str], **more: Any
+        self, wording: Wording, row: Row, columns: Sequence[str], facts: Iterable[str], **more: Any
     ) -> Draft:
         statement = Statement(row.table, tuple(map(Output, columns)), where=(self._is(row),))
-        return self._reading(task_type, wording, [statement], [row], facts, subject=row, **more)
+        return self._reading(wording, [statement], [row], facts, subject=row, **more)
 
     @staticmethod
     def _is(row: Row, table: str = "") -> Comparison:
@@ -105,7 +104,6 @@ class Drafting:
 
     def _names(
         self,
-        task_type: str,
         wording: Wording,
         table: str,
         found: Sequence[Row],
@@ -118,7 +116,7 @@ class Drafting:
         name, most = self._tables[table].name, MOST_ROWS if enough is None else MOST_COUNTED
         if name is not None and 0 < len(found) <= most and all(row.named for row in found):
             statement = Statement(table, (Output(name),), where=tests, any_test=any_test)
-            yield self._reading(task_type, wording, [statement], found, enough=enough, conditions=conditions)
+            yield self._reading(wording, [statement], found, enough=enough, conditions=conditions)
 
     def _by_name(self, rows: Sequence[Row], answers: Sequence[Sequence[str]]) -> tuple[str, ...]:
         """Return the facts of one row, or "name: facts" of each of several rows."""
@@ -128,7 +126,6 @@ class Drafting:
 
     def _number(
         self,
-        task_type: str,
         wording: Wording,
         statement: Statement,
         number: int,
@@ -142,9 +139,7 @@ class Drafting:
         cells = tuple(item for row, column in counted for item in row.evidence(column)) if few else ()
         keys = frozenset({*rows, *(row.key for row, _ in counted if few)})
         evidence = cells if len(cells) == len(counted) else ()
-        return Draft(
-            task_type, wording, (statement,), ((number,),), (str(number),), evidence, keys, conditions=conditions
-        )
+        return Draft(wording, (statement,), ((number,),), (str(number),), evidence, keys, conditions=conditions)
 
     def _cells(self, task_type: str, *kinds: str) -> Iterator[tuple[Row, str, Column]]:
         """Yield random named rows, each with a random column of `kinds` that `task_type` asks about; rows repeat."""

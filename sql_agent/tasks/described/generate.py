@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -135,7 +136,10 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: r
             if catalog.table(draft.statement.table).asked.get(name) == ():
                 continue
             wording = draft.wording
-            found.setdefault((name, str(draft.statement), wording.templates, tuple(wording.slots.values())), draft)
+            found.setdefault(
+                (name, str(draft.statement), wording.templates, tuple(wording.slots.values())),
+                replace(draft, task_type=name),
+            )
             wanted -= 1
             if not wanted:
                 break

@@ -32,7 +32,7 @@ class LinkQuestions(Drafting):
             wording = self._say(self._either(link.ask.get(column, ()), plain), **slots)
             outputs = (Output(column, target.table),)
             statement = Statement(row.table, outputs, where=(self._is(row),), joins=self._joins(link))
-            yield self._reading("linked", wording, [statement], [target], facts, also=[row], subject=row)
+            yield self._reading(wording, [statement], [target], facts, also=[row], subject=row)
 
     def two_hops(self) -> Iterator[Draft]:
         """Yield drafts that first read a text of a named row, then a column of the rows that this text names."""
@@ -50,7 +50,7 @@ class LinkQuestions(Drafting):
             second = Statement(link.target[0], outputs, where=tuple(map(self._is, targets)), any_test=several)
             wording = self._say(self._either(link.ask.get(column, ()), "of_linked"), **slots)
             facts = self._by_name(targets, answers)
-            yield self._reading("two_hops", wording, (first, second), targets, facts, also=[row], subject=row)
+            yield self._reading(wording, (first, second), targets, facts, also=[row], subject=row)
 
     def _pairs(self, *, contains: bool) -> list[tuple[Link, Row, tuple[Row, ...]]]:
         """Return (link, named row, rows to which the row refers) in random order."""
@@ -73,7 +73,7 @@ class LinkQuestions(Drafting):
                 statement = Statement(table, (output,), joins=joins, group_by=output, order_by=COUNT, descending=True,
                                       limit=1)  # fmt: skip
                 wording = self._sentence("most_linked", **slots)
-                yield self._reading("linked_rows", wording, [statement], [ranked[0][0]])
+                yield self._reading(wording, [statement], [ranked[0][0]])
             for target, rows in self._shuffled(referring.items()):
                 if not target.named:
                     continue
@@ -83,11 +83,11 @@ class LinkQuestions(Drafting):
                 if own is not None and len(rows) <= MOST_ROWS and all(row.named for row in rows):
                     statement = Statement(table, (Output(own),), where=where, joins=joins)
                     wording = self._sentence(f"{kind}_rows", **slots)
-                    yield self._reading("linked_rows", wording, [statement], rows, also=[target])
+                    yield self._reading(wording, [statement], rows, also=[target])
                 wording = self._sentence(f"{kind}_count", **slots)
                 statement = Statement(table, (COUNT,), where=where, joins=joins)
                 counted = [(row, link.source[1]) for row in rows]
-                yield self._number("linked_rows", wording, statement, len(rows), counted=counted, rows={target.key})
+                yield self._number(wording, statement, len(rows), counted=counted, rows={target.key})
 
     def _links(self) -> list[Link]:
         return [link for link in self._catalog.description.links if link.source[0] != link.target[0]]

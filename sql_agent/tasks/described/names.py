@@ -57,7 +57,7 @@ class OtherNames:
                 yield alias, name
 
     def _leads_to(self, text: str, row: Row) -> bool:
-        """Return whether the index finds by a text this row and no other."""
+        """Return whether the index finds this row, and no other row, by a text."""
         if not self._catalog.fits(text):
             return False
         found = self._index.find(text)

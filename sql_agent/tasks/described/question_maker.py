@@ -89,7 +89,7 @@ class QuestionMaker:
         return question
 
     def _with_aside(self, text: str, draft: Draft, *, held_out: bool) -> str:
-        """Return the question `text`, for a share of the drafts with a remark before it."""
+        """Return the question `text` or, for a share of the drafts, a remark and the question."""
         if self._plain or _SEVERAL_CLAUSES.search(text) or self._chosen.random() >= _ASIDE_SHARE:
             return text
         if found := self._asides_on_items(text, draft, held_out=held_out):

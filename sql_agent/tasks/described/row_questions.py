@@ -37,7 +37,7 @@ class RowQuestions(Drafting):
         """Yield drafts that ask for one column of a named row."""
         for row, name, column in self._cells("lookup"):
             if column.ask and (facts := self._catalog.facts(row, name)):
-                yield self._about_row("lookup", self._column_of(column, self._name(row)), row, [name], facts)
+                yield self._about_row(self._column_of(column, self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
         """Yield drafts that ask for some of a list's items or of a text's sentences.
@@ -51,7 +51,7 @@ class RowQuestions(Drafting):
             part = self._chosen.choice(list(column.parts.values())) if column.parts else None
             if part is not None and (inside := self._catalog.part(row, name, part)):
                 wording = self._say(part.ask, **self._slots(column, name=self._name(row)))
-                draft = self._about_row("part", wording, row, [name], inside)
+                draft = self._about_row(wording, row, [name], inside)
                 if len(inside) == 1 and not follows_several:
                     single.append(draft)
                     continue
@@ -72,7 +72,7 @@ class RowQuestions(Drafting):
                 spoken = [self._spoken(each).cell_label for each in (column, others[second])]
                 labels = {"label": spoken[0], "label2": spoken[1]}
                 wording = self._sentence("several", name=self._name(row), **labels)
-                yield self._about_row("columns", wording, row, [first, second], [*facts[0], *facts[1]])
+                yield self._about_row(wording, row, [first, second], [*facts[0], *facts[1]])
 
     def yes_no(self) -> Iterator[Draft]:
         """Yield yes-no drafts about a cell of a row, or about a claim; half of the answers are yes.
@@ -111,7 +111,7 @@ class RowQuestions(Drafting):
         if word in row.name or (not wanted and not is_apart(said, cell)):
             return None
         slots = self._slots(column, name=self._name(row), value=said)
-        return self._about_row("yes_no", self._say(templates, **slots), row, [name], self._yes(is_true=wanted))
+        return self._about_row(self._say(templates, **slots), row, [name], self._yes(is_true=wanted))
 
     def _said_in(self, row: Row, name: str, column: Column) -> list[str]:
         """Return what a yes-no question can ask about a cell: words in the cell, or the whole of a short text."""
@@ -130,7 +130,7 @@ class RowQuestions(Drafting):
                 wording = self._sentence(kind[condition.phrase], **slots)
                 if column.confirm and condition.phrase == "category":
                     wording = self._say(column.confirm, **slots)
-                return self._about_row("yes_no", wording, row, [name], self._yes(is_true=wanted))
+                return self._about_row(wording, row, [name], self._yes(is_true=wanted))
         return None
 
     def _claimed(self, row: Row, claim: Claim, *, wanted: bool) -> Draft | None:
@@ -147,7 +147,7 @@ class RowQuestions(Drafting):
             return None
         wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
         columns = deciding[:1] or [column for column, text in texts.items() if text]
-        return self._about_row("yes_no", wording, row, columns, self._yes(is_true=wanted))
+        return self._about_row(wording, row, columns, self._yes(is_true=wanted))
 
     def _yes(self, *, is_true: bool) -> list[str]:
         return [self._words["yes" if is_true else "no"]]
@@ -171,13 +171,13 @@ class RowQuestions(Drafting):
                 names, order = cells.outputs
                 statement = replace(cells, outputs=(names,), order_by=order, descending=True, limit=1)
                 wording = self._sentence("higher" if column.kind == "number" else "later", **slots)
-                yield self._reading("comparison", wording, [statement], [best], also=both)
+                yield self._reading(wording, [statement], [best], also=both)
                 continue
             answers = [self._catalog.facts(each, name) for each in both]
             if all(answers):
                 plain = "both_lists" if column.kind == "list" else "both"
                 wording = self._say(self._either(column.ask_two, plain), **slots)
-                yield self._reading("comparison", wording, [cells], both, self._by_name(both, answers))
+                yield self._reading(wording, [cells], both, self._by_name(both, answers))
 
     def _similar(self, row: Row, column: str, least: int = 1) -> list[Row]:
         """Return named rows with `column` filled that share at least `least` items and characters with `row`.
@@ -222,7 +222,7 @@ class RowQuestions(Drafting):
             return None
         found = self._chosen.choice(empty)
         wording = self._column_of(column, self._name(found))
-        return self._about_row("unanswerable", wording, found, [name], [self._words["refusal"]], evidence=False)
+        return self._about_row(wording, found, [name], [self._words["refusal"]], evidence=False)
 
     def _unknown_name(self, row: Row, name: str, column: Column) -> Draft | None:
         invented = self._invented(row)
@@ -237,7 +237,7 @@ class RowQuestions(Drafting):
 
     def _refused(self, wording: Wording, *statements: Statement, **more: Any) -> Draft:
         """Return an unanswerable draft; `more` are further fields of the draft."""
-        return Draft("unanswerable", wording, statements, facts=(self._words["refusal"],), **more)
+        return Draft(wording, statements, facts=(self._words["refusal"],), **more)
 
     def _unknown_column(self, row: Row, _name: str, _column: Column) -> Draft | None:
         missing, table = self._words["missing"], self._tables[row.table]

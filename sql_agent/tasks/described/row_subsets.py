@@ -89,12 +89,12 @@ def _paths(description: Description, table: str) -> Iterator[LinkPath]:
 class SubsetDrafting(Drafting):
     """The base class for questions about many rows: chooses tables, columns and subsets, and the words for them."""
 
-    def _draft(self, task_type: str, key: str, subset: Subset, statement: Statement, slots: Mapping[str, str]) -> Draft:
+    def _draft(self, key: str, subset: Subset, statement: Statement, slots: Mapping[str, str]) -> Draft:
         sentences = self._words["sentences"]
         templates = sentences[f"{key}_with"] if subset.where and f"{key}_with" in sentences else sentences[key]
         table = self._table_slots(subset.table)
         wording = Wording(tuple(templates), {**subset.slots, **table, **slots}, subset.phrases)
-        return Draft(task_type, wording, (statement,), (), (), from_rows=True)
+        return Draft(wording, (statement,), from_rows=True)
 
     def _subjects(self) -> Iterator[str]:
         """Yield random tables; tables repeat. A table that only links others needs a noun as label, and columns."""

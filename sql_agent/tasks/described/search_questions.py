@@ -36,7 +36,7 @@ class SearchQuestions(Drafting):
             found = self._catalog.matching(table, *condition.tests) if condition.phrase in phrases else []
             if found and len(found) < len(self._catalog.rows[table]):
                 wording = self._searched("find", "search", table, condition)
-                yield from self._names(task_type, wording, table, found, condition.tests, condition)
+                yield from self._names(wording, table, found, condition.tests, condition)
 
     def _searched(self, own: str, plain: str, table: str, condition: Condition) -> Wording:
         """Return a wording for one condition, from the sentences `plain` and the column's wordings `own`."""
@@ -61,7 +61,7 @@ class SearchQuestions(Drafting):
             if len(found) < len(self._catalog.rows[table]):
                 wording = self._condition_wording(search.ask, table, condition)
                 rows = [found[place] for place in sorted(found)]
-                yield from self._names("related", wording, table, rows, tests, condition, any_test=True)
+                yield from self._names(wording, table, rows, tests, condition, any_test=True)
 
     def search_column(self) -> Iterator[Draft]:
         """Yield drafts that ask for another column of the rows that have an item or a word."""
@@ -77,7 +77,7 @@ class SearchQuestions(Drafting):
                 statement = Statement(table, (Output(name), Output(column)), where=condition.tests)
                 wording = self._condition_wording(then[column], table, condition)
                 facts = self._by_name(found, [self._catalog.facts(row, column) for row in found])
-                yield self._reading("search_column", wording, [statement], found, facts, conditions=(condition,))
+                yield self._reading(wording, [statement], found, facts, conditions=(condition,))
 
     def any_of(self) -> Iterator[Draft]:
         """Yield drafts that ask for any three of the rows that meet a condition."""
@@ -85,7 +85,7 @@ class SearchQuestions(Drafting):
             found = self._catalog.meeting(table, condition, most=MOST_COUNTED)
             if len(found) >= 4:
                 wording = self._searched("any_of", "any_of", table, condition)
-                yield from self._names("any_of", wording, table, found, condition.tests, condition, enough=3)
+                yield from self._names(wording, table, found, condition.tests, condition, enough=3)
 
     def two_conditions(self) -> Iterator[Draft]:
         """Yield drafts that ask which rows meet two conditions."""
@@ -96,7 +96,7 @@ class SearchQuestions(Drafting):
                 if both and all(len(both) < len(self._catalog.matching(table, *c.tests)) for c in (first, second)):
                     wording = self._of_two("two", "do2", table, first, second)
                     tests = (*first.tests, *second.tests)
-                    yield from self._names("two_conditions", wording, table, both, tests, first, second)
+                    yield from self._names(wording, table, both, tests, first, second)
 
     def negation(self) -> Iterator[Draft]:
         """Yield drafts that ask which rows meet one condition and not another."""
@@ -110,7 +110,7 @@ class SearchQuestions(Drafting):
             if filled_cells and 0 < len(without) < len(found):
                 wording = self._of_two("negation", "dont2", table, first, second)
                 tests = (*first.tests, *second.opposite)
-                yield from self._names("negation", wording, table, without, tests, first, second)
+                yield from self._names(wording, table, without, tests, first, second)
 
     def _says(self, table: str, condition: Condition, wordings: str) -> bool:
         """Return whether the condition's column has wordings in its field `wordings`, or no column has any."""
@@ -131,7 +131,7 @@ class SearchQuestions(Drafting):
                 continue
             rows, slots = self._catalog.rows[table], self._table_slots(table)
             wording = self._sentence("count_all", **slots)
-            yield self._number("count", wording, Statement(table, (COUNT,)), len(rows))
+            yield self._number(wording, Statement(table, (COUNT,)), len(rows))
             for name, column in described.columns.items():
                 filled = [row.values[name] for row in rows if row.values[name] is not None]
                 kinds = set(filled)
@@ -140,11 +140,11 @@ class SearchQuestions(Drafting):
                     statement = Statement(table, (COUNT,), where=(Comparison(name, "IS NOT", None),))
                     labels = {"label": column.label, "a_label": with_article(column.label)}
                     wording = self._sentence("count_filled", **slots, **labels)
-                    yield self._number("count", wording, statement, len(filled))
+                    yield self._number(wording, statement, len(filled))
                 if column.kind == "category" and len(kinds) > 1 and self._is_wanted("count", table, name):
                     statement = Statement(table, (Output(name, function="COUNT", distinct=True),))
                     wording = self._sentence("count_kinds", **slots, **self._slots(column))
-                    yield self._number("count", wording, statement, len(kinds))
+                    yield self._number(wording, statement, len(kinds))
         for table, condition in self._conditions("count"):
             found = self._catalog.matching(table, *condition.tests)
             clear = len(found) > MOST_COUNTED or self._catalog.meeting(table, condition)
@@ -152,13 +152,13 @@ class SearchQuestions(Drafting):
                 wording = self._searched("count", "count", table, condition)
                 statement = Statement(table, (COUNT,), where=condition.tests)
                 cells = [(row, row.name_column or condition.column) for row in found]
-                yield self._number("count", wording, statement, len(found), counted=cells, conditions=(condition,))
+                yield self._number(wording, statement, len(found), counted=cells, conditions=(condition,))
 
     def group(self) -> Iterator[Draft]:
         """Yield drafts that ask which value is in most rows, or which values are in more rows than a given number."""
 
         def draft(wording: Wording, statement: Statement, values: Sequence[Cell]) -> Draft:
-            return Draft("group", wording, (statement,), tuple((each,) for each in values), tuple(map(str, values)))
+            return Draft(wording, (statement,), tuple((each,) for each in values), tuple(map(str, values)))
 
         columns = [(t, name, c) for t in self._tables for name, c in self._table_columns(t, "category").items()]
         for table, name, column in self._shuffled(columns):
@@ -209,4 +209,4 @@ class SearchQuestions(Drafting):
             where = (*where, is_filled)
         statement = Statement(table, (Output(best[0].name_column),), where=where, order_by=Output(name),
                               descending=descending, limit=len(best))  # fmt: skip
-        yield self._reading("superlative", wording, [statement], best)
+        yield self._reading(wording, [statement], best)

@@ -20,7 +20,7 @@ _KINDS_SHARE = 0.2  # share of the aggregates that count distinct values
 
 
 class TableQuestions(SubsetDrafting):
-    """Yields drafts about many rows of a table, each a random choice."""
+    """Yields random drafts about many rows of a table."""
 
     def listing(self) -> Iterator[Draft]:
         """Yield drafts that ask for one to three columns of several rows, or for the distinct values of one column.
@@ -38,7 +38,7 @@ class TableQuestions(SubsetDrafting):
                 column = self._chosen.choice(repeated)
                 if column != subset.column:
                     statement = subset.statement(Output(column), distinct=True)
-                    yield self._draft("listing", "distinct", subset, statement, self._labels(table, [column]))
+                    yield self._draft("distinct", subset, statement, self._labels(table, [column]))
             elif kind == "sorted" and (orders := self._table_columns(table, "number", "date", "name")):
                 yield self._sorted(subset, columns, self._chosen.choice(list(orders)))
             elif kind == "linked" and ones:
@@ -48,10 +48,10 @@ class TableQuestions(SubsetDrafting):
                     statement = Statement(table, outputs, joins=path.joins)
                     slots = self._labels(table, columns[:1]) | {"link": path.label}
                     slots["label2"] = self._labels(path.table, other)["label"]
-                    yield self._draft("listing", "list_linked", Subset(table), statement, slots)
+                    yield self._draft("list_linked", Subset(table), statement, slots)
             else:
                 statement = subset.statement(*map(Output, columns))
-                yield self._draft("listing", "list", subset, statement, self._labels(table, columns))
+                yield self._draft("list", subset, statement, self._labels(table, columns))
 
     def _sorted(self, subset: Subset, columns: Sequence[str], order: str) -> Draft:
         column = self._catalog.column(subset.table, order)
@@ -61,7 +61,7 @@ class TableQuestions(SubsetDrafting):
         outputs = map(Output, columns)
         statement = subset.statement(*outputs, order_by=Output(order), descending=descending, distinct=False)
         subset = replace(subset, phrases={**subset.phrases, "direction": tuple(ways[int(descending)])})
-        return self._draft("listing", "sorted", subset, statement, slots)
+        return self._draft("sorted", subset, statement, slots)
 
     def aggregate(self) -> Iterator[Draft]:
         """Yield drafts that ask for an average, sum, minimum or maximum, or for a number of rows or distinct values."""
@@ -74,15 +74,15 @@ class TableQuestions(SubsetDrafting):
             if repeated and self._chosen.random() < _KINDS_SHARE:
                 column = self._chosen.choice(repeated)
                 kinds = subset.statement(Output(column, function="COUNT", distinct=True))
-                yield self._draft("aggregate", "count_kinds", subset, kinds, self._labels(table, [column]))
+                yield self._draft("count_kinds", subset, kinds, self._labels(table, [column]))
             elif subset.joins and (not numbers or self._chosen.random() < 0.3):
-                yield self._draft("aggregate", "count", subset, subset.statement(COUNT), {})
+                yield self._draft("count", subset, subset.statement(COUNT), {})
             elif numbers:
                 column, functions = self._chosen.choice(numbers), self._chosen.choice(_FUNCTIONS)
                 if column != subset.column:
                     statement = subset.statement(*(Output(column, function=function) for function in functions))
                     subset, slots = self._with_functions(subset, functions), self._labels(table, [column])
-                    yield self._draft("aggregate", "aggregate", subset, statement, slots)
+                    yield self._draft("aggregate", subset, statement, slots)
 
     def per_group(self) -> Iterator[Draft]:
         """Yield drafts that ask for a number of rows or an aggregate, by value of a column or by linked row."""
@@ -122,7 +122,7 @@ class TableQuestions(SubsetDrafting):
             slots = {**slots, "label2": self._labels(of or grouped.table, [column])["label"]}
             key = f"function_{key}"
         statement = replace(grouped, outputs=(*grouped.outputs, output))
-        return self._draft("per_group", key, subset, statement, slots)
+        return self._draft(key, subset, statement, slots)
 
     def groups(self) -> Iterator[Draft]:
         """Yield drafts that ask which value most, fewest or at least n rows have, or which row has most links."""
@@ -149,7 +149,7 @@ class TableQuestions(SubsetDrafting):
             else:
                 statement = replace(grouped, order_by=COUNT, descending=how == "most", limit=1)
             sentence = f"{how}_of_{kind}"
-            yield self._draft("groups", sentence, Subset(table), statement, {**slots, "number": str(least)})
+            yield self._draft(sentence, Subset(table), statement, {**slots, "number": str(least)})
 
     def average(self) -> Iterator[Draft]:
         """Yield drafts that ask for rows with a number above or below the average."""
@@ -164,7 +164,7 @@ class TableQuestions(SubsetDrafting):
             slots = self._labels(table, columns) | {"label2": self._catalog.column(table, column).label}
             statement = Statement(table, tuple(map(Output, columns)), where=(test,))
             key = "above_average" if above else "below_average"
-            yield self._draft("average", key, Subset(table), statement, slots)
+            yield self._draft(key, Subset(table), statement, slots)
 
     def best(self) -> Iterator[Draft]:
         """Yield drafts that ask for columns of the row with the greatest or least number or date."""
@@ -180,7 +180,7 @@ class TableQuestions(SubsetDrafting):
             slots = self._labels(table, columns)
             slots |= {"most": most[words[0 if descending else 1]], "label2": self._most_slots(column)["label"]}
             first = {"order_by": Output(order), "descending": descending, "limit": 1, "distinct": False}
-            yield self._draft("best", "best", subset, subset.statement(*map(Output, columns), **first), slots)
+            yield self._draft("best", subset, subset.statement(*map(Output, columns), **first), slots)
 
     def sets(self) -> Iterator[Draft]:
         """Yield drafts that ask for rows or values in both of two sets, in either, or not in a set."""
@@ -217,7 +217,7 @@ class TableQuestions(SubsetDrafting):
 
     def _both(self, key: str, first: Subset, second: Subset, statement: Statement, slots: Mapping[str, str]) -> Draft:
         phrases, words = {**first.phrases, **second.phrases}, {**first.slots, **second.slots}
-        return self._draft("sets", key, replace(first, where=(), phrases=phrases, slots=words), statement, slots)
+        return self._draft(key, replace(first, where=(), phrases=phrases, slots=words), statement, slots)
 
     def unlinked(self) -> Iterator[Draft]:
         """Yield drafts that ask for rows without a linked row, or for their number."""
@@ -231,7 +231,7 @@ class TableQuestions(SubsetDrafting):
             outputs = (COUNT,) if counts else tuple(map(Output, columns))
             statement = Statement(table, outputs, where=(Comparison(path.key, "NOT IN", inside),))
             slots = self._labels(table, columns) | {"others": path.plural}
-            yield self._draft("unlinked", "count_unlinked" if counts else "unlinked", Subset(table), statement, slots)
+            yield self._draft("count_unlinked" if counts else "unlinked", Subset(table), statement, slots)
 
 
 def _differ(first: Subset, second: Subset) -> bool:

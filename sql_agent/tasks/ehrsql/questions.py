@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -25,14 +26,6 @@ _TABLE = re.compile(r"\b(?:FROM|JOIN) +([a-z_]+)")
 _OF_NO_EVENT = re.compile(r"d_|patients|admissions|icustays")
 _SLOT = re.compile(r"\{(\w+)\}")
 _ROUNDS = 50  # maximum number of uses of a template
-# The values of the database that can replace a {name} in a template.
-_SLOTS = {
-    "patient": "SELECT subject_id FROM patients",
-    "drug": "SELECT DISTINCT drug FROM prescriptions",
-    "diagnosis": "SELECT long_title FROM d_icd_diagnoses WHERE icd_code IN (SELECT icd_code FROM diagnoses_icd)",
-    "procedure": "SELECT long_title FROM d_icd_procedures WHERE icd_code IN (SELECT icd_code FROM procedures_icd)",
-    "lab": "SELECT label FROM d_labitems WHERE itemid IN (SELECT itemid FROM labevents)",
-}
 
 
 def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Question]:
@@ -81,6 +74,7 @@ def _made_up(settings: Settings, questions: Sequence[Question]) -> Iterator[Ques
 
 def _slot_values(path: Path) -> Mapping[str, Sequence[str]]:
     """Return the sorted values of each slot that has a value in the database."""
+    queries = tomllib.loads(prompt_file(__file__, "slots.toml"))
     with closing(read_only_connection(path)) as connection:
-        found = {slot: sorted(str(value) for (value,) in connection.execute(sql)) for slot, sql in _SLOTS.items()}
+        found = {slot: sorted(str(value) for (value,) in connection.execute(sql)) for slot, sql in queries.items()}
     return {slot: values for slot, values in found.items() if values}

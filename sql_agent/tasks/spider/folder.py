@@ -69,10 +69,10 @@ def named_database(settings: Settings, name: str) -> Path:
 
 
 def database_variants(path: Path) -> Sequence[Path]:
-    """Return `path` and, if it is NAME/NAME.sqlite, the other SQLite files of the folder: the same tables, other rows.
+    """Return `path` and, if it is NAME/NAME.sqlite, the other SQLite files of the folder.
 
-    Test suites have such variants to distinguish statements whose results agree by chance. A file in a folder with
-    another name has no variants.
+    Test suites have such variants, which are the same tables with other rows, to distinguish statements whose results
+    agree by chance. A file in a folder with another name has no variants.
     """
     if path.stem != path.parent.name:
         return (path,)
