@@ -89,6 +89,10 @@ class RunProcesses:
         await asyncio.gather(*map(_until_healthy, addresses, log_files))
         return addresses
 
+    def proxy_at(self, address: str) -> str:
+        """Return the name of the proxy at the URL `address`."""
+        return proxy_name(self._addresses.index(address))
+
     def leave(self, how: str) -> None:
         """Ask all processes to stop, without waiting, and call `if_killed` with `how`, such as "was interrupted"."""
         self._supervisor.ask_to_stop()

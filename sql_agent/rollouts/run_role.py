@@ -127,13 +127,9 @@ def watched_store(address: str, who: str, say: Callable[[str], None]) -> Iterato
     """
     loop, closed = asyncio.get_running_loop(), threading.Event()
 
-    def say_inside(text: str) -> None:
-        if not closed.is_set():
-            say(text)
-
     def say_on_loop(text: str) -> None:
         with suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(say_inside, text)
+            loop.call_soon_threadsafe(lambda: None if closed.is_set() else say(text))
 
     outage = Outage(f"The store at {address}", say_on_loop)
     threading.Thread(target=_ask, args=(address, who, outage, closed), name="store watch", daemon=True).start()

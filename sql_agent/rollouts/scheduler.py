@@ -14,11 +14,12 @@ from typing import Any, Literal, Protocol
 
 import agentlightning as agl
 
+from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.group_ranking import GroupBarrier
 from sql_agent.rollouts.spans import complete_spans, read_rollout
 from sql_agent.rollouts.store import LOST, STARTED, RunStore, StoreLostError, named_store_errors
-from sql_agent.rollouts.trajectory import FinishedRollout
+from sql_agent.rollouts.trajectory import FinishedRollout, turns_of
 from sql_agent.schemas import Drop, DropCause, Question
 
 Mode = Literal["train", "val"]
@@ -49,28 +50,20 @@ class RolloutRequest:
 class RolloutScheduler:
     """Runs rollouts through `store`; `watch` must run in a task meanwhile.
 
-    `resources` are the store's ids of the LLM proxies; all rollouts of a group use the same proxy. A rollout is given
-    up after `timeout_s` seconds; all rollouts are given up if none has ended for twice as long. `train_roles` is a
-    regular expression for the names of the trained roles.
+    `adapter` turns spans into triplets. `resources` are the store's ids of the LLM proxies; all rollouts of a group use
+    the same proxy. A rollout is given up after `runner.rollout_timeout_s` seconds; all rollouts are given up if none
+    has ended for twice as long.
     """
 
-    def __init__(
-        self,
-        store: agl.LightningStore,
-        adapter: Any,
-        resources: Sequence[str],
-        *,
-        timeout_s: float,
-        train_roles: str,
-    ) -> None:
+    def __init__(self, store: agl.LightningStore, adapter: Any, resources: Sequence[str], settings: Settings) -> None:
         self._store = store
         self._adapter = adapter
         routes = itertools.cycle(resources)
         # A group uses one proxy, so that the policy's cache contains the group's common prefix. A step cannot have one
         # proxy, because steps of verl's asynchronous trainers overlap.
         self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
-        self._timeout_s = timeout_s
-        self._train_roles = train_roles
+        self._timeout_s = settings.runner.rollout_timeout_s
+        self._train_roles = settings.agent.train_roles
         self._enqueuing = asyncio.Semaphore(_ENQUEUED_AT_ONCE)
         # By rollout id; a Drop is why the rollout was given up.
         self._waiting: dict[str, asyncio.Future[agl.Rollout | Drop]] = {}
@@ -99,8 +92,8 @@ class RolloutScheduler:
                 drop = Drop(cause=DropCause.STORE, detail=f"{type(error).__name__}: {error}")
         if drop is not None:
             return FinishedRollout.lost(rollout_id, request.group, drop)
-        roles = self._train_roles
-        finished = read_rollout(ended, request.group, spans, missing, adapter=self._adapter, train_roles=roles)
+        turns = turns_of(self._adapter.adapt(spans), self._train_roles)
+        finished = read_rollout(ended, request.group, spans, missing, turns)
         if finished.dropped is not None and finished.dropped.cause in _PROXY_DEATH_CAUSES:
             await asyncio.sleep(_REPORTED_S)
             died, reason = self._deaths.get(resource, (0.0, ""))
@@ -230,12 +223,7 @@ class RetryingScheduler:
     """
 
     def __init__(
-        self,
-        scheduler: RolloutScheduler,
-        *,
-        retries: int,
-        observer: RolloutObserver,
-        barrier: GroupBarrier | None = None,
+        self, scheduler: RolloutScheduler, observer: RolloutObserver, retries: int, barrier: GroupBarrier | None = None
     ) -> None:
         self._scheduler = scheduler
         self._retries = retries

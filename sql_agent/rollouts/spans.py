@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, Status, StatusCode
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.trajectory import FinishedRollout, merge_turns, turns_of
+from sql_agent.rollouts.trajectory import FinishedRollout, Turn, merge_turns
 from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 from sql_agent.system.servers import bearer
 
@@ -120,14 +120,13 @@ async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline
 
 
 def read_rollout(
-    rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any, train_roles: str
+    rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, turns: Sequence[Turn]
 ) -> FinishedRollout:
     """Build the FinishedRollout of an ended rollout, dropped if it cannot be trained on.
 
-    `spans` are sorted by sequence id, and `missing` is the number of spans that never arrived. `adapter` turns spans
-    into triplets. `train_roles` is a regular expression for the names of the trained roles.
+    `spans` are sorted by sequence id, `missing` is the number of spans that never arrived, and `turns` are the model
+    calls in `spans`.
     """
-    turns = turns_of(adapter.adapt(spans), train_roles)
     found = next((span.attributes[_RECORD] for span in reversed(spans) if span.name == AGL_OBJECT), None)
     record = None if found is None else RolloutRecord.model_validate_json(found)
     return FinishedRollout(

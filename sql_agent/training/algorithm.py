@@ -6,7 +6,6 @@ import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -16,9 +15,8 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts.group_ranking import GroupBarrier
 from sql_agent.rollouts.lease import End, LeaseHolder
-from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.preflight import check_triplet
-from sql_agent.rollouts.processes import Recovery, RunProcesses, cancel_stale_rollouts, proxy_name
+from sql_agent.rollouts.processes import Recovery, RunProcesses, cancel_stale_rollouts
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.scheduler import RetryingScheduler, RolloutScheduler, describe_stall
@@ -54,7 +52,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._processes = processes
         self._resume = resume
         self._recovery: Recovery
-        self._proxy_at: dict[str, str] = {}  # the name of each proxy, by URL
         self._stop: asyncio.Event
         self._monitor: StepMonitor
         self._scheduler: RolloutScheduler | None = None
@@ -141,12 +138,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         """Train until the last step or a signal. Raises SqlAgentError when the run fails."""
 
-    async def _start_proxies(self, models: Sequence[ServedModel], log_files: Sequence[Path]) -> list[str]:
-        """Start an LLM proxy for each of `log_files`, all with the same `models`, and return the proxies' URLs."""
-        addresses = await self._processes.start_proxies(self.store_address, models, log_files)
-        self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
-        return addresses
-
     def _route(self, proxy: str, model: str) -> agl.ProxyLLM:
         return agl.ProxyLLM(endpoint=proxy, model=model, api_key=self._processes.proxy_token)
 
@@ -169,17 +160,9 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             if stale := await cancel_stale_rollouts(store):
                 self._ui.say(f"Cancelled {stale} rollouts that an earlier algorithm left in the store")
             resources = [(await store.add_resources(route_resources(route, sent))).resources_id for route in routes]
-        runner = self._settings.runner
-        self._scheduler = RolloutScheduler(
-            store,
-            adapter,
-            resources,
-            timeout_s=runner.rollout_timeout_s,
-            train_roles=self._settings.agent.train_roles,
-        )
-        self._recovery.routes = {
-            resource: self._proxy_at[route.endpoint] for resource, route in zip(resources, routes, strict=True)
-        }
+        self._scheduler = RolloutScheduler(store, adapter, resources, self._settings)
+        names = [self._processes.proxy_at(route.endpoint) for route in routes]
+        self._recovery.routes = dict(zip(resources, names, strict=True))
         self._recovery.route_died = self._scheduler.route_died
         watch = asyncio.create_task(self._scheduler.watch())
         watch.add_done_callback(self._watch_ended)
@@ -189,12 +172,8 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 await self._lease.publish(resources[0])
             self._watches.append(asyncio.create_task(self._recovery.watch_runners()))
         judge = load_task(self._settings.task).group_judge(self._settings)
-        return RetryingScheduler(
-            self._scheduler,
-            retries=runner.rollout_retries,
-            observer=self._monitor,
-            barrier=GroupBarrier(judge, self._settings.train.group_size) if judge else None,
-        )
+        barrier = GroupBarrier(judge, self._settings.train.group_size) if judge else None
+        return RetryingScheduler(self._scheduler, self._monitor, self._settings.runner.rollout_retries, barrier)
 
     async def _show_stall(self) -> None:
         """Print what the run waits for, if no rollout started or ended in the last `runner.stall_s` seconds."""

@@ -162,13 +162,7 @@ def trace_rollouts(
             (proxy,) = await processes.start_proxies(address, [served], [folder / "proxy.log"])
             route = agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS, api_key=processes.proxy_token)
             resources = await store.add_resources(route_resources(route, sent_settings(settings, "dev")))
-            scheduler = RolloutScheduler(
-                store,
-                TokenIdAdapter(),
-                [resources.resources_id],
-                timeout_s=settings.runner.rollout_timeout_s,
-                train_roles=settings.agent.train_roles,
-            )
+            scheduler = RolloutScheduler(store, TokenIdAdapter(), [resources.resources_id], settings)
             watch = asyncio.create_task(scheduler.watch())
             try:
                 with ui.status(f"Asking {len(questions)} questions"):

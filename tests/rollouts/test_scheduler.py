@@ -16,6 +16,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from sql_agent.config.settings import load_settings
 from sql_agent.rollouts import scheduler as rollout_scheduler
 from sql_agent.rollouts.scheduler import RetryingScheduler, RolloutLostError, RolloutRequest, RolloutScheduler
 from sql_agent.rollouts.store import RunStore, StoreLostError, named_store_errors
@@ -54,8 +55,8 @@ async def end_whatever_is_queued(store: agl.LightningStore) -> None:
 
 async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and_every_try_counts() -> None:
     store, counts = UnreadableStore(), Counts()
-    scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, train_roles="write")
-    retrying = RetryingScheduler(scheduler, retries=2, observer=counts)
+    scheduler = RolloutScheduler(store, None, ["r"], load_settings(["runner.rollout_timeout_s=10"]))
+    retrying = RetryingScheduler(scheduler, counts, 2)
     helpers = [asyncio.create_task(end_whatever_is_queued(store)), asyncio.create_task(scheduler.watch())]
     try:
         with pytest.raises(RolloutLostError, match="the store hung up"):
@@ -71,7 +72,7 @@ async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and
 
 async def test_a_group_keeps_its_route_while_steps_overlap_and_groups_share_the_routes() -> None:
     store = RunStore()
-    scheduler = RolloutScheduler(store, None, ["r", "s"], timeout_s=10.0, train_roles="write")
+    scheduler = RolloutScheduler(store, None, ["r", "s"], load_settings(["runner.rollout_timeout_s=10"]))
     steps_and_groups = [(1, "a"), (2, "b"), (1, "a"), (3, "c"), (2, "b"), (1, "a"), (4, "d")]
     runs = [asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", *each))) for each in steps_and_groups]
     rollouts: list[Any] = []
@@ -93,7 +94,7 @@ async def rollout_in_hand(
 ) -> AsyncIterator[tuple[agl.LightningStore, asyncio.Task[FinishedRollout]]]:
     """Yield a store of which a runner has taken the only rollout, and the task that waits for its end."""
     store = RunStore()
-    scheduler = RolloutScheduler(store, None, ["r"], timeout_s=timeout_s, train_roles="write")
+    scheduler = RolloutScheduler(store, None, ["r"], load_settings([f"runner.rollout_timeout_s={timeout_s}"]))
     run = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
     watch = asyncio.create_task(scheduler.watch())
     taken = None
@@ -135,7 +136,7 @@ async def test_a_rollout_that_runs_for_too_long_is_lost_with_that_reason(monkeyp
 async def test_a_store_that_is_stopped_keeps_no_rollout_from_being_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout_scheduler, "_CANCEL_S", 0.05)
     store = RunStore()
-    scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, train_roles="write")
+    scheduler = RolloutScheduler(store, None, ["r"], load_settings(["runner.rollout_timeout_s=10"]))
     running = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
     while not scheduler.waiting:  # noqa: ASYNC110  nothing tells
         await asyncio.sleep(0.01)

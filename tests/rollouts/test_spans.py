@@ -13,8 +13,8 @@ def drop_of(outcome: Outcome, turns: int) -> str:
     """Why a rollout is dropped that ended with `outcome` after `turns` of which no triplet came back."""
     given = record(7, judge=0.0, outcome=outcome, turns=turns)
     spans = [record_span(given, SpanOwner("r", "a", 1))]
-    ended, adapter = SimpleNamespace(rollout_id="r", status="succeeded"), SimpleNamespace(adapt=lambda spans: [])
-    return str(read_rollout(ended, "g", spans, 0, adapter=adapter, train_roles="write").dropped)
+    ended = SimpleNamespace(rollout_id="r", status="succeeded")
+    return str(read_rollout(ended, "g", spans, 0, []).dropped)
 
 
 def test_a_question_that_does_not_fit_into_the_context_is_named_with_the_setting() -> None:

@@ -21,7 +21,6 @@ from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy
 
 _WARMUP_STEPS = 2  # needed, because AdamW's first step moves every weight by the full learning rate
-_MAX_GRAD_NORM = 1.0  # maximum L2 norm; a larger gradient is scaled down to this norm
 _FROZEN_SHARE = 0.5  # local.cheap_update freezes this share of the layers, from the lowest layer up
 
 
@@ -123,7 +122,6 @@ class GrpoUpdate:
             clipped += count
         norm = clip_gradient(
             self._policy.model.parameters(),
-            _MAX_GRAD_NORM,
             where=where,
             hint="continue after the last checkpoint with --resume; if that fails too, lower train.lr in a new run",
         )

@@ -43,7 +43,8 @@ class LocalGrpo(TrainingAlgorithm):
         try:
             with self._ui.status("Starting the LLM proxy"):
                 models = [ServedModel(_SERVED_AS, server.base_url, api_key=server.api_key)]
-                addresses = await self._unless_stopped(self._start_proxies(models, [self._log.folder / "proxy.log"]))
+                starting = self._processes.start_proxies(self.store_address, models, [self._log.folder / "proxy.log"])
+                addresses = await self._unless_stopped(starting)
             if addresses is None:
                 return
             trainer = await self._open_trainer(train, server)

@@ -18,6 +18,7 @@ from sql_agent.training.policy.attention import NAME as PACKED
 from sql_agent.training.policy.attention import Packing, pack, share_prefixes
 
 _MIN_SHARED = 16  # minimum number of tokens; a second forward pass for a shorter prefix does not pay
+_MAX_GRAD_NORM = 1.0
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
@@ -119,12 +120,12 @@ def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[Tensor, 
     return hidden.flatten(0, 1), predicting
 
 
-def clip_gradient(parameters: Iterable[Tensor], max_norm: float, *, where: str, hint: str) -> float:
-    """Clip the gradient of `parameters` to the L2 norm `max_norm`, and return the norm before clipping.
+def clip_gradient(parameters: Iterable[Tensor], *, where: str, hint: str) -> float:
+    """Scale the gradient of `parameters` down to the L2 norm 1 if it is larger, and return the norm before.
 
     Raises TrainingError when the gradient is not finite, because an optimizer step would then make all weights NaN.
     """
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, _MAX_GRAD_NORM)
     if not norm.isfinite():
         raise TrainingError(f"the gradient of {where} is not finite", hint=hint)
     return float(norm)

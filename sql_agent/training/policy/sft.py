@@ -226,7 +226,6 @@ def _fine_tune(
             total += loss.item()
         clip_gradient(
             parameters,
-            1.0,
             where=f"step {step + 1} of {len(batches)} of supervised fine-tuning",
             hint="lower sft.lr, or set sft.steps=0 to train the model as it is",
         )

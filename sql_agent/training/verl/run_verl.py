@@ -81,7 +81,7 @@ class VerlGrpo(TrainingAlgorithm):
         ]
         log_files = [self._log.folder / f"proxy-{index}.log" for index in range(self._settings.runner.n_proxies)]
         try:
-            proxies = await self._start_proxies(models, log_files)
+            proxies = await self._processes.start_proxies(self.store_address, models, log_files)
             routes = [
                 self._route(proxies[index % len(proxies)], f"policy-{index % len(addresses)}")
                 for index in range(max(len(addresses), len(proxies)))
