@@ -205,9 +205,11 @@ class SpanExporter:
             batch, self._queue = self._queue, []
             error = await self._post(endpoint, token, [span for spans, _ in batch for span in spans])
             for _, stored in batch:
-                if error is None and not stored.done():
+                if stored.done():
+                    continue
+                if error is None:
                     stored.set_result(None)
-                elif error is not None and not stored.done():
+                else:
                     stored.set_exception(error)
 
     async def _post(self, endpoint: str, token: str | None, spans: list[ReadableSpan]) -> TrainingError | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -67,9 +68,6 @@ class LiveReport:
     def __init__(self, runs: Sequence[RunReader]) -> None:
         self._runs = runs
         self._lock = threading.Lock()  # needed, because starlette calls the endpoints in threads
-        self._shown: object = None  # the problems and the versions of the runs that `_packed` shows
-        self._etag = 0
-        self._packed = b""
 
     def app(self, token: str) -> ASGIApp:
         routes = [
@@ -86,13 +84,11 @@ class LiveReport:
         """Return all data except rollout records, or status 304 if nothing has changed."""
         with self._lock:
             problems = [problem for run in self._runs if (problem := _refreshed(run))]
-            shown = (*problems, *(run.version for run in self._runs))
-            if self._shown != shown:
-                self._shown, self._etag = shown, self._etag + 1
-                self._packed = packed({**_page_data(self._runs), "problems": problems})
-            etag, data = f'"{self._etag}"', self._packed
-        if request.headers.get("If-None-Match") == etag:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": etag})
+            shown = repr((problems, [run.version for run in self._runs]))
+            etag = f'"{hashlib.sha256(shown.encode()).hexdigest()}"'
+            if request.headers.get("If-None-Match") == etag:
+                return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": etag})
+            data = packed({**_page_data(self._runs), "problems": problems})
         return _gzipped(data, "application/json", etag)
 
     def _get_block(self, request: Request) -> Response:
@@ -167,7 +163,7 @@ class RunReader:
 
     @property
     def version(self) -> object:
-        """A value that changes with the result of `data`."""
+        """A value whose repr changes with the result of `data`."""
         return self._starts, len(self.sft), len(self.steps), len(self.validations), len(self.pack), self.sessions
 
     def stages(self, letter: str) -> list[Stage]:

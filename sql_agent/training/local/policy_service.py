@@ -51,7 +51,7 @@ class PolicyService:
         self._sampler = Sampler(self._serving, seed=settings.seed)
         self._lock = threading.Lock()  # held while turns are sampled
         self._jobs: queue.Queue[_Job | None] = queue.Queue()
-        self._futures: dict[int, Future[Generation]] = {}
+        self._futures: dict[Request, Future[Generation]] = {}
         self._closing = False
         self._thread = threading.Thread(target=self._work, daemon=True, name="policy-sampler")
         self._thread.start()
@@ -113,10 +113,10 @@ class PolicyService:
         while fresh or self._sampler.active:
             try:
                 if fresh:
-                    self._futures |= {id(request): future for request, future in fresh}
+                    self._futures |= dict(fresh)
                     self._sampler.admit([request for request, _ in fresh])
                 for request, sampled in self._sampler.step():
-                    self._futures.pop(id(request)).set_result(sampled)
+                    self._futures.pop(request).set_result(sampled)
             except Exception as error:  # every error is passed to the waiting clients
                 self._fail(error)
             fresh = self._take_jobs(_MAX_BATCH - self._sampler.active, 0.0)
