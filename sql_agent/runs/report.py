@@ -209,26 +209,21 @@ class RunReader:
             ("Database", recorded or str(config.get("database", {}).get("path") or "sample")),
             ("Judge", str(config.get("judge", {}).get("name", "?"))),
             ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # not "auto" in a run of verl
-            *self._program(),
-        ]
-
-    def _program(self) -> list[tuple[str, str]]:
-        if not self.sessions:
-            return []
-        first, last = self.sessions[0], self.sessions[-1]
-        seconds = [session.seconds for session in self.sessions if session.seconds is not None]
-        commit, _, changes = (last.commit or "").partition("+")
-        return [
-            ("Started", first.started_at),
-            ("Duration", _duration(sum(seconds)) if seconds else "?"),
-            ("Commit", commit[:12] + (changes and f" +{changes}") or "installed without a checkout"),
-            ("Versions", ", ".join(f"{name} {number}" for name, number in last.versions.items())),
+            *(_program(self.sessions) if self.sessions else []),
         ]
 
 
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+def _program(sessions: Sequence[RunSession]) -> list[tuple[str, str]]:
+    last, seconds = sessions[-1], [session.seconds for session in sessions if session.seconds is not None]
+    hours, rest = divmod(round(sum(seconds)), 3600)
+    duration = f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+    commit, _, changes = (last.commit or "").partition("+")
+    return [
+        ("Started", sessions[0].started_at),
+        ("Duration", duration if seconds else "?"),
+        ("Commit", commit[:12] + (changes and f" +{changes}") or "installed without a checkout"),
+        ("Versions", ", ".join(f"{name} {number}" for name, number in last.versions.items())),
+    ]
 
 
 class RunSummary(NamedTuple):

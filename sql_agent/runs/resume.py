@@ -119,10 +119,8 @@ def cut_to_checkpoint(folder: Path, steps: int) -> str:
     if unfinished:
         said.append(f"The last line of {' and of '.join(unfinished)} was cut off and is removed")
     if missing:
-        said.append(
-            "The checkpoint has this step, but the run ended before the step was written: it is missing in "
-            + " and ".join(missing)
-        )
+        where = " and ".join(missing)
+        said.append(f"The checkpoint has this step, but the run ended before the step was written to {where}")
     elif unfinished or removed:
         said.append("Later steps were not saved in a checkpoint and are repeated")
     return ". ".join(said)

@@ -87,13 +87,13 @@ CUT = '{"step": 4, "rew'
             [1, 2, CUT],
             [1, 2, 3],
             "Resuming after step 3 of 9. The last line of metrics.jsonl was cut off and is removed. The checkpoint "
-            "has this step, but the run ended before the step was written: it is missing in metrics.jsonl",
+            "has this step, but the run ended before the step was written to metrics.jsonl",
         ),
         (
             [1, 2],
             [1, 2],
             "Resuming after step 3 of 9. The checkpoint has this step, but the run ended before the step was "
-            "written: it is missing in metrics.jsonl and rollouts.jsonl",
+            "written to metrics.jsonl and rollouts.jsonl",
         ),
     ],
 )
