@@ -113,8 +113,8 @@ class RunLog:
         if self.trackers:
             self.trackers.metrics(step, {f"train/{name}": value for name, value in values.items()})
 
-    def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
-        """Append the metrics of a validation, {set: {metric: value}}, under names `val/SET/METRIC`.
+    def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """Append the metrics of a validation, {set: {metric: value}}, and return them as {`val/SET/METRIC`: value}.
 
         `step` is the number of GRPO steps before the validation; UNTRAINED is before supervised fine-tuning.
         """
@@ -122,6 +122,7 @@ class RunLog:
         self._append(VALIDATION, [{"step": step, **named}])
         if self.trackers and step != UNTRAINED:  # trackers take no step below 0
             self.trackers.metrics(step, named)
+        return named
 
     def rollouts(
         self,

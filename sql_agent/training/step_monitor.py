@@ -137,11 +137,9 @@ class StepMonitor:
             figures = summary(part.finished, enqueued=part.groups.total(), task=self._task)
             measured[name] = {"questions": len(questions), **figures}
             self._log.rollouts(step, "val", part.finished, val_set=name)
+        named = self._log.validation(step, measured)
         if step != UNTRAINED:  # alarms compare the first validation of GRPO with the last
-            self._validations.append(
-                {f"val/{name}/{k}": v for name, figures in measured.items() for k, v in figures.items()}
-            )
-        self._log.validation(step, measured)
+            self._validations.append(named)
         self._ui.validation(step, measured)
 
     def close_step(self, step: int, update: Mapping[str, float]) -> None:
