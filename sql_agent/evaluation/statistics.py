@@ -182,14 +182,9 @@ def _test(pairs: Sequence[tuple[RolloutRecord, RolloutRecord]], seed: int) -> Pa
         accuracy=paired_bootstrap([float(second) - float(first) for first, second in right], seed=seed),
         score=paired_bootstrap([_score(second) - _score(first) for first, second in pairs], seed=seed),
         flips=tuple(
-            Flip(
-                id=first.question.id,
-                question=first.question.question,
-                task_type=first.question.task_type,
-                gained=is_accurate(second),
-            )
-            for first, second in pairs
-            if is_accurate(first) != is_accurate(second)
+            Flip(id=asked.id, question=asked.question, task_type=asked.task_type, gained=second)
+            for asked, (first, second) in zip((record.question for record, _ in pairs), right, strict=True)
+            if first != second
         ),
     )
 

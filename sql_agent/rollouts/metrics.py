@@ -113,7 +113,7 @@ def found_nothing(call: QueryCall) -> bool:
 
 def has_recovered(record: RolloutRecord) -> bool:
     """Return whether a query returned rows after the first empty result; `record` must have an empty result."""
-    first = next(place for place, call in enumerate(record.calls) if found_nothing(call))
+    first = next(index for index, call in enumerate(record.calls) if found_nothing(call))
     return any(map(returned_rows, record.calls[first:]))
 
 

@@ -58,7 +58,7 @@ class Turn:
     def mask(self) -> tuple[int, ...]:
         """A 1 for each sampled response id, and a 0 for each inserted response id."""
         start, end = self.forced or (0, 0)
-        return tuple(int(not start <= place < end) for place in range(len(self.response_ids)))
+        return tuple(int(not start <= index < end) for index in range(len(self.response_ids)))
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
     """
     merged: list[TokenSequence] = []
     for turn in turns:
-        for place in range(len(merged) - 1, -1, -1):
-            if (joined := _continued(merged[place], turn)) is not None:
-                merged[place] = joined
+        for index in range(len(merged) - 1, -1, -1):
+            if (joined := _continued(merged[index], turn)) is not None:
+                merged[index] = joined
                 break
         else:
             merged.append(one_turn(turn))

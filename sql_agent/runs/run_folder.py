@@ -1,19 +1,19 @@
 """The files in a run's folder, and how to read them.
 
-| file | writer | readers |
-| --- | --- | --- |
-| config.json | `RunLog`: the settings, at each start | `settings_of_run`, `settings_to_resume`, the report |
-| run.json | `recorded_session`: start, versions, inputs, end | `read_sessions`: the report, `--resume` |
-| metrics.jsonl | `RunLog.metrics`: a line per training step | `run_lines`: the report, the summary after training |
-| validation.jsonl | `RunLog.validation`: a line per validation | `run_lines`: the report, the summary after training |
-| rollouts.jsonl | `RunLog.rollouts`: a line per rollout | the report, `largest_gain` for `ask --run` |
-| in_hand.json | `RunLog.keep_in_hand`: the ended rollouts of an interrupted step | `--resume` on `local` |
-| sft.jsonl | `RunLog.sft`: the loss of each step of supervised fine-tuning | the report |
-| start.jsonl | `end_of_start_part`: when each part of a start on `verl` ended | the table that the run prints |
-| prompt.txt, tool.json | `RunLog.prompt`: the system prompt and the tool's schema | the report, `export` |
-| checkpoints/ | the backend, with the folder names in `checkpoints.py` | `--resume`, `ask`, `evaluate`, `export` |
-| tracking/ | trackers that write files | the trackers' own programs |
-| report.html, comparison.html | `write_report` | browsers |
+| file | written by |
+| --- | --- |
+| config.json | `RunLog`: the settings, at each start |
+| run.json | `recorded_session`: start, versions, inputs and end of each session |
+| metrics.jsonl | `RunLog.metrics`: a line per training step |
+| validation.jsonl | `RunLog.validation`: a line per validation |
+| rollouts.jsonl | `RunLog.rollouts`: a line per rollout |
+| in_hand.json | `RunLog.keep_in_hand`: the ended rollouts of an interrupted step, for `--resume` |
+| sft.jsonl | `RunLog.sft`: the loss of each step of supervised fine-tuning |
+| start.jsonl | `end_of_start_part`: when each part of a start on `verl` ended |
+| prompt.txt, tool.json | `RunLog.prompt`: the system prompt and the tool's schema |
+| checkpoints/ | the backend, with the folder names in `checkpoints.py` |
+| tracking/ | the trackers that write files |
+| report.html, comparison.html | `write_report` |
 
 When a run is resumed, `cut_to_checkpoint` removes the lines after the last checkpoint. A lock file, `.NAME.lock` in the
 parent folder, keeps a second process from training the run.

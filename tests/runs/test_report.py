@@ -229,6 +229,7 @@ def test_two_runs_are_compared_by_settings_curves_and_questions_that_changed(run
     assert page.name == "comparison.html"
     tab.open(page.as_uri())
     assert "train.lr\t0.000005\t0.000001" in tab.text("main"), "a setting that differs"
+    tab.wait("document.querySelector('polyline.dashed')")  # charts are drawn when their size is known
     assert tab.count("polyline.dashed") == tab.count("polyline.curve:not(.dashed)") > 0
     assert "B day" in tab.text("main")
     tab.click("#show-rollouts")

@@ -166,9 +166,9 @@ def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
     Otherwise, the padding for one long tool result among 96 rows made a step take three times as long.
     """
     parts: list[list[int]] = []
-    for place in sorted(range(len(tails)), key=lambda place: len(tails[place])):
-        if parts and len(tails[place]) <= 2 * len(tails[parts[-1][0]]):
-            parts[-1].append(place)
+    for index in sorted(range(len(tails)), key=lambda index: len(tails[index])):
+        if parts and len(tails[index]) <= 2 * len(tails[parts[-1][0]]):
+            parts[-1].append(index)
         else:
-            parts.append([place])
+            parts.append([index])
     return parts

@@ -98,7 +98,7 @@ def _clusters(sequences: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], i
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many leading tokens two sequences may share: all equal tokens but the last, whose label may differ."""
     most = min(len(first), len(second))
-    agreed = next((place for place in range(most) if first[place] != second[place]), most)
+    agreed = next((index for index in range(most) if first[index] != second[index]), most)
     return max(0, agreed - 1)
 
 
@@ -179,7 +179,7 @@ def share_prefixes(position_ids: Tensor, packing: Packing) -> None:
     """Tell `packed_attention` the shared prefixes of a row, by an attribute of `position_ids` (1, packed tokens)."""
     keys = [(*s.prefix, *range(s.start, s.end)) for s in packing.segments]  # the indices that each segment attends to
     query_lengths = [s.end - s.start for s in packing.segments]
-    all_keys = torch.tensor([place for of_segment in keys for place in of_segment])
+    all_keys = torch.tensor([index for of_segment in keys for index in of_segment])
     position_ids._bounds = _bounds(query_lengths, list(map(len, keys)), position_ids, all_keys)
 
 
