@@ -8,12 +8,10 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import get_args
-
-from rich.table import Table
-from rich.text import Text
 
 from sql_agent.cli.command import DATABASE, Commands, add_command, database, print_error
 from sql_agent.cli.data_teacher import add_question_arguments, mapping_of
@@ -23,7 +21,7 @@ from sql_agent.database import DatabasePool, Source
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_check import CheckedQuestion, Form, check_questions, count_quotes, problem_of
 from sql_agent.reward.judges.facts_judge import FactsJudge
-from sql_agent.runs.console import Ui
+from sql_agent.runs.console import TextTable, Ui, print_table
 from sql_agent.schemas import Lang, Question
 from sql_agent.system.messages import first_of
 from sql_agent.tasks.cells import suspicious_cells
@@ -66,7 +64,12 @@ def _run(arguments: argparse.Namespace) -> int:
         for name, questions in files.items():
             with ui.progress(f"Checking {name}", len(questions)) as on_done:
                 checked[name] = check_questions(questions, databases, task.words, judge, on_done=on_done)
-        ui.console.print(_table(files, checked, databases))
+        columns = [_figures(files[name], checked[name], databases) for name in checked]
+    sections = [
+        [(label, [figures.get(label, "0") for figures in section]) for label in dict.fromkeys(chain(*section))]
+        for section in zip(*columns, strict=True)
+    ]
+    print_table(TextTable("", list(checked), sections), ui.console)
     for line in (*_remarks(files, checked), *_suspicious(task, settings, arguments.db, files)):
         ui.say(line)
     found = [problem_of(each, judge.name) for each in checked.values()]
@@ -75,18 +78,6 @@ def _run(arguments: argparse.Namespace) -> int:
         print_error(problem)
     ui.say(task.disclaimer)
     return 2 if problems else 0
-
-
-def _table(files: Mapping[str, Sequence[Question]], checked: Checked, databases: DatabasePool) -> Table:
-    table = Table("")
-    for name in checked:
-        table.add_column(Text(name), justify="right")
-    columns = [_figures(files[name], checked[name], databases) for name in checked]
-    for section in zip(*columns, strict=True):
-        for label in dict.fromkeys(label for figures in section for label in figures):
-            table.add_row(Text(label), *(Text(figures.get(label, "0")) for figures in section))
-        table.add_section()
-    return table
 
 
 def _figures(

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from rich.table import Table
-
 from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database, positive, share
 from sql_agent.cli.data_teacher import ask_teacher, say_some
 from sql_agent.config.endpoints import TeacherSettings
@@ -26,7 +24,7 @@ from sql_agent.questions.question_writer import MOST_WORDINGS, QuestionWriter, R
 from sql_agent.questions.rewrite_checks import Half, NamesIn, UsedTexts, kept_texts
 from sql_agent.questions.teacher import ProgressLog, TeacherRun
 from sql_agent.reward.factory import teacher_client
-from sql_agent.runs.console import Ui
+from sql_agent.runs.console import TextTable, Ui, print_table
 from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.described import generate
 from sql_agent.tasks.described.described_task import questions_folder as described_folder
@@ -78,11 +76,15 @@ def _run(arguments: argparse.Namespace) -> int:
     source, task, folder, make = _described(arguments, name) if name.endswith(DESCRIBED) else _medical(arguments)
     rewrite = _rewriting(arguments, source, task, folder, ui)
     made = make(seed=arguments.seed, per_type=arguments.per_type, style=arguments.style, rewrite=rewrite, say=ui.say)
-    wanted = sorted(count_by_type(question for questions in made.values() for question in questions))
-    ui.console.print(_table(made, wanted))
+    splits = {**made, "all": [question for questions in made.values() for question in questions]}
+    counts = {split: count_by_type(questions) for split, questions in splits.items()}
+    wanted = sorted(counts["all"])
+    rows = [(task_type, [str(of[task_type]) for of in counts.values()]) for task_type in wanted]
+    totals = ("all", [str(sum(of.values())) for of in counts.values()])
+    print_table(TextTable("Questions of each task type", list(splits), [rows, [totals]]), ui.console)
     ui.say(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl")
-    for split, questions in made.items():
-        if missing := set(wanted) - set(count_by_type(questions)):
+    for split in made:
+        if missing := set(wanted) - set(counts[split]):
             ui.say(f"{split} has no question of: {', '.join(sorted(missing))}")
     return 0
 
@@ -102,18 +104,6 @@ def _described(arguments: argparse.Namespace, name: str) -> tuple[Source, Task, 
     source = arguments.db or task.database_source(load_settings())
     folder = arguments.out or described_folder(path, arguments.style)
     return source, task, folder, partial(generate.make_question_files, read_description(path), source, task, folder)
-
-
-def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Table:
-    table = Table("task type", *made, "all")
-    counts = {split: count_by_type(questions) for split, questions in made.items()}
-    for task_type in wanted:
-        row = [counts[split][task_type] for split in made]
-        table.add_row(task_type, *map(str, (*row, sum(row))))
-    totals = [len(questions) for questions in made.values()]
-    table.add_section()
-    table.add_row("all", *map(str, (*totals, sum(totals))))
-    return table
 
 
 def _rewriting(

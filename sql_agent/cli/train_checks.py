@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-
-from rich.table import Table
+from itertools import chain
 
 from sql_agent.cli.model_choice import check_model_folder, count_parameters
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, ModelError, TrainingError
 from sql_agent.rollouts.preflight import check_opentelemetry
-from sql_agent.runs.console import Ui
+from sql_agent.runs.console import TextTable, Ui, print_table
 from sql_agent.runs.trackers import check_trackers
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
@@ -188,18 +187,15 @@ def _parameters(settings: Settings) -> int:
 
 
 def _show_memory(plan: MemoryPlan, ui: Ui) -> None:
-    card = plan.card
+    card, phases = plan.card, plan.phases.values()
     ui.say(
         f"Memory of each GPU in GB, for a card with {card.free / GB:.1f} GB free, of which {card.usable / GB:.1f} "
         "can be used"
     )
-    table = Table("", *plan.phases, box=None, padding=(0, 1))
-    names = list(dict.fromkeys(name for parts in plan.phases.values() for name in parts))
-    for name in names:
-        sizes = [parts.get(name) for parts in plan.phases.values()]
-        table.add_row(name, *("" if size is None else f"{size / GB:.1f}" for size in sizes))
-    table.add_row("sum", *(f"{sum(parts.values()) / GB:.1f}" for parts in plan.phases.values()))
-    for column in table.columns[1:]:
-        column.justify = "right"
-    ui.console.print(table)
+    rows = [
+        (name, [f"{parts[name] / GB:.1f}" if name in parts else "" for parts in phases])
+        for name in dict.fromkeys(chain(*phases))
+    ]
+    sums = ("sum", [f"{sum(parts.values()) / GB:.1f}" for parts in phases])
+    print_table(TextTable("", list(plan.phases), [rows, [sums]]), ui.console)
     ui.say(plan.summary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -36,7 +37,7 @@ def checked(*arguments: object) -> int:
 
 def figures(printed: str) -> dict[str, list[str]]:
     """Return the rows of the printed table: the cells by the label before them."""
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if "│" in line]
+    rows = [re.split(r" {2,}(?=\S)", line.strip()) for line in printed.splitlines() if "  " in line.strip()]
     return {label: cells for label, *cells in rows}
 
 
