@@ -67,8 +67,7 @@ def text_of(resources: Mapping[str, Any]) -> str:
         raise ConfigError(
             "the algorithm sends no settings with its rollouts", hint="use one version of this program on all hosts"
         )
-    text: str = resources[_SETTINGS].template
-    return text
+    return str(resources[_SETTINGS].template)
 
 
 def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:

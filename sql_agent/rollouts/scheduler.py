@@ -147,8 +147,7 @@ class RolloutScheduler:
                     config=agl.RolloutConfig(max_attempts=1),
                     metadata={"group": request.group},
                 )
-        rollout_id: str = rollout.rollout_id
-        return rollout_id
+        return str(rollout.rollout_id)
 
     async def _cancel(self, rollout_id: str) -> None:
         # `watch` reports a lost store. The next algorithm cancels the rollouts left in the store.

@@ -44,8 +44,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
     async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
         """Store `spans`, except those of deleted rollouts, for which the base class would refuse all spans."""
         known = [span for span in spans if span.rollout_id in self._start_time_by_rollout]
-        stored: Sequence[agl.Span] = await super().add_many_spans(known)
-        return stored
+        return list(await super().add_many_spans(known))
 
     async def _post_update_rollout(
         self, rollouts: Sequence[tuple[agl.Rollout, Sequence[str]]], skip_enqueue: bool = False

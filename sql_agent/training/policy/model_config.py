@@ -40,8 +40,7 @@ def config_of(model: str) -> dict[str, Any] | None:
             return None
         path = Path(cached)
     config = read_object(path, hint="copy the model again; it may be incomplete")
-    language_model: dict[str, Any] = config.get("text_config", config)
-    return language_model
+    return dict(config.get("text_config", config))
 
 
 @dataclass(frozen=True)

@@ -101,12 +101,10 @@ class ChatEncoder:
         return self._ids("\n</think>\n\n") if is_open else ()
 
     def _decode(self, token_ids: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode([i for i in token_ids if i not in self._dropped])
-        return text
+        return str(self._tokenizer.decode([i for i in token_ids if i not in self._dropped]))
 
     def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
-        last: str = self._tokenizer.decode(prompt_ids[-8:]) if prompt_ids else ""
-        return last.rstrip().endswith("<think>")
+        return bool(prompt_ids) and str(self._tokenizer.decode(prompt_ids[-8:])).rstrip().endswith("<think>")
 
     def count_tokens(self, text: str) -> int:
         return len(self._ids(text)) if text else 0
@@ -180,14 +178,11 @@ class ChatEncoder:
         return complete
 
     def _render(self, messages: Messages, tools: Tools, *, prompt: bool, thinking: bool | None) -> str:
-        text: str = self._tokenizer.apply_chat_template(
-            [_for_template(m) for m in messages],
-            tools=plain_schema(tools) if tools else None,
-            add_generation_prompt=prompt,
-            tokenize=False,
-            **({} if thinking is None else {"enable_thinking": thinking}),
-        )
-        return text
+        options = {} if thinking is None else {"enable_thinking": thinking}
+        shown = [_for_template(m) for m in messages]
+        offered = plain_schema(tools) if tools else None
+        render = self._tokenizer.apply_chat_template
+        return str(render(shown, tools=offered, add_generation_prompt=prompt, tokenize=False, **options))
 
     def _ids(self, text: str) -> Ids:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
