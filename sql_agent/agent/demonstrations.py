@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -54,15 +54,14 @@ class Demonstration:
     turns: tuple[DemonstratedTurn, ...]
 
 
-Demonstrate = Callable[[int, Question, Task, Database, Settings], Demonstration]
-
-
 def demonstrate(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
     """Return a demonstration of the workflow of `settings`, or of a refusal if the question has no gold SQL.
 
     `number`, the index of the demonstration, selects the role and the mistake.
     """
-    show = _DEMONSTRATE[settings.agent.workflow] if question.statements else _abstaining
+    if not question.statements:
+        return _abstaining(question, task, database, settings)
+    show = _react if settings.agent.workflow == "react" else _check_rewrite
     return show(number, question, task, database, settings)
 
 
@@ -150,7 +149,7 @@ def _check_rewrite(
     return Demonstration(system, opening, False, tuple(replace(turn, thought=thought) for turn, thought in turns))
 
 
-def _abstaining(_number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
+def _abstaining(question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
     """Return a conversation in which the model refuses to answer, without a query."""
     lang, asked = question.lang, task.question_text(question, database)
     reply = DemonstratedTurn(question.answer, thought=_sentences(lang)["refuse"])
@@ -158,9 +157,6 @@ def _abstaining(_number: int, question: Question, task: Task, database: Database
         return Demonstration(task.instructions(lang, database, settings), asked, True, (reply,))
     opening = prompt(WRITE, lang, question=asked, dialect=database.dialect.title)
     return Demonstration(task.describe(lang, database, settings), opening, False, (reply,))
-
-
-_DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _check_rewrite}
 
 
 def _finds_something(answer: QueryAnswer) -> bool:

@@ -142,8 +142,10 @@ async def _run_workflow(session: AgentSession) -> tuple[str, Outcome]:
         answer = (await WORKFLOWS[session.settings.agent.workflow](session)).strip()
     except MaxTurnsExceeded:
         return "", Outcome.TOO_MANY_TURNS
-    except ModelBehaviorError as error:
-        return "", _model_failure(str(error))
+    except ModelBehaviorError as error:  # its kinds differ only in the message
+        if "not found in agent" in str(error):
+            return "", Outcome.UNKNOWN_TOOL
+        return "", Outcome.NO_OUTPUT if "no assistant text" in str(error) else Outcome.MALFORMED_CALL
     except BadRequestError as error:
         if error.code != "context_length_exceeded" and not _OVERFLOW.search(str(error)):
             raise
@@ -152,15 +154,6 @@ async def _run_workflow(session: AgentSession) -> tuple[str, Outcome]:
         return "", Outcome.NO_OUTPUT  # openai-agents accepts a reply with only a thought
     # A server that cannot parse a tool call returns the call as text.
     return answer, Outcome.MALFORMED_CALL if any(mark in answer for mark in _CALL_MARKS) else Outcome.ANSWERED
-
-
-def _model_failure(message: str) -> Outcome:
-    """Return the outcome of a ModelBehaviorError, whose kinds differ only in the message."""
-    if "not found in agent" in message:
-        return Outcome.UNKNOWN_TOOL
-    if "no assistant text" in message:
-        return Outcome.NO_OUTPUT
-    return Outcome.MALFORMED_CALL
 
 
 def _database_trouble(calls: Sequence[QueryCall]) -> str | None:

@@ -182,9 +182,9 @@ class Task:
     def questions(self, settings: Settings, split: Split) -> list[Question]:
         """Return the questions of `split` whose type is in `data.task_types`, or all questions if that list is empty.
 
-        `data.mapping` applies to a file named in the settings. `of_split` selects from every file except a validation
-        file named in the settings, so that held-out questions are never trained on. Raises ConfigError for a missing
-        file, mapping or type, and DataError for an error in the file.
+        `data.mapping` applies to a file named in the settings. `of_split` selects from every file, so that held-out
+        questions are never trained on, but a validation file named in the settings is used whole. Raises ConfigError
+        for a missing file, mapping or type, and DataError for an error in the file.
         """
         path = self.question_file(settings, split)
         is_users = path == _question_setting(settings, split)

@@ -134,7 +134,7 @@ class Drafting:
         rows: Iterable[Key] = (),
         conditions: tuple[Condition, ...] = (),
     ) -> Draft:
-        """Return a draft with the answer `number`; at most MOST_COUNTED `counted` cells (row, column) are evidence."""
+        """Return a draft with the answer `number`. The `counted` cells (row, column) are evidence if they are few."""
         few = 0 < len(counted) <= MOST_COUNTED
         cells = tuple(item for row, column in counted for item in row.evidence(column)) if few else ()
         keys = frozenset({*rows, *(row.key for row, _ in counted if few)})

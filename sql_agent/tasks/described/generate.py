@@ -147,7 +147,7 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: r
 
 
 def _by_split(catalog: Catalog, drafts: Iterable[Draft], seed: int) -> dict[str, list[Draft]]:
-    """Return the drafts of each split. No two splits share a row; the statement of a draft without rows decides."""
+    """Return the drafts of each split. No two splits share a row. A draft without rows is assigned by its statement."""
     drafts = list(drafts)
     keys: list[Key] = [row.key for rows in catalog.rows.values() for row in rows]
     together = [draft.rows for draft in sorted(drafts, key=lambda draft: draft.task_type not in _SEARCHED)]

@@ -147,7 +147,7 @@ class QuestionMaker:
     def _said(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
         """Return slots with other words than the database's, and the route whose first statement searches these words.
 
-        Return ({}, None) if the question says the database's words, and None for the usual route.
+        Without other words, there are no slots. None means the usual route.
         """
         if draft.subject is not None and self._chosen.random() < _NAME_SHARE:
             return self._named_otherwise(draft)

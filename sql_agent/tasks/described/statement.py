@@ -44,7 +44,7 @@ class Comparison:
     table: str = ""
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether `cell` passes the test, as in the database, where NULL passes none. Not for LIKE and IN."""
+        """Return whether `cell` passes the test. As in the database, NULL passes no test. LIKE and IN are not known."""
         if cell is None or self.operator == "IS NOT":
             return cell is not None
         if self.operator not in {"=", "<>"} and isinstance(cell, str) != isinstance(self.value, str):

@@ -33,7 +33,7 @@ WHERE table_schema = DATABASE() AND column_comment <> '' LIMIT 10000"""
 
 @dataclass(frozen=True)
 class Keys:
-    """The primary key's columns, the foreign keys of one column, and the comments by column of a table."""
+    """Keys of a table: the columns of its primary key, its foreign keys of one column, and comments by column."""
 
     primary: tuple[str, ...] = ()
     foreign: tuple[ForeignKey, ...] = ()
