@@ -49,7 +49,7 @@ TEACHER_MODEL proposes facts; each must be a verbatim quote from the evidence or
 from a cell that the gold SQL returns, else the prose stays. Each question is
 written to --out at once; after an interrupt the same command continues."""
 
-_SHOWN = 5  # maximum number of printed lines about questions of a kind: dropped, failed or unchanged
+_SHOWN = 5  # maximum number of printed lines about questions, answers or causes of one kind
 
 
 def add_filter(commands: Commands) -> None:
@@ -186,9 +186,9 @@ def ask_teacher(  # noqa: PLR0917  the questions, the log, and how to ask
     return run
 
 
-def say_some(lines: Iterable[str], ui: Ui) -> None:
-    """Print the first `_SHOWN` lines, and the number of further lines."""
-    for line in first_of(lines, _SHOWN):
+def say_some(lines: Iterable[str], ui: Ui, more: str = "more") -> None:
+    """Print the first `_SHOWN` lines, and, if lines are left out, how many, such as "and 7 more"."""
+    for line in first_of(lines, _SHOWN, more):
         ui.say(f"  {line}")
 
 

@@ -23,6 +23,7 @@ from sql_agent.cli.command import (
     positive,
     print_error,
 )
+from sql_agent.cli.data_teacher import say_some
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError, JudgeError
@@ -54,11 +55,9 @@ from sql_agent.reward import Judge
 from sql_agent.reward.judges.items import Reader
 from sql_agent.runs.console import TableRow, TextTable, Ui, print_table
 from sql_agent.schemas import Question
-from sql_agent.system.messages import first_of
 from sql_agent.tasks.task import Task, load_task
 
 _QUESTIONS_ONLINE = 40  # default for a judge on a network; about 35 answers are graded for each question
-_SHOWN = 5  # maximum number of printed answers, and of printed causes of failure
 _SETS = {
     "harmless": "right, in another form",
     "false": "false",
@@ -205,15 +204,11 @@ def _show(found: Evaluation, gradings: Sequence[Grading], ui: Ui) -> None:
         print_table(_score_table(found), ui.console)
     wrong = wrong_gradings(gradings)
     lines = [f"{g.score:.2f}  {g.kind.replace('_', ' ')}: {g.answer[:100]!r}" for g in wrong if g.score is not None]
-    _say_some(lines, "answers graded wrong", ui)
+    say_some(lines, ui, "more answers graded wrong: see gradings.jsonl")
     if found.failed:
         ui.say(f"{found.failed} of {found.answers} gradings failed and are in no table:")
-        _say_some([f"{count} × {cause}" for cause, count in causes_of_failure(gradings)], "causes", ui)
-
-
-def _say_some(lines: Sequence[str], what: str, ui: Ui) -> None:
-    for line in first_of(lines, _SHOWN, f"more {what}: see gradings.jsonl"):
-        ui.say(f"  {line}")
+        causes = (f"{count} × {cause}" for cause, count in causes_of_failure(gradings))
+        say_some(causes, ui, "more causes: see gradings.jsonl")
 
 
 def _agreement_table(found: Evaluation) -> TextTable:
