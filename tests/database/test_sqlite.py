@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from sql_agent.agent.tools import answer_json
 from sql_agent.database import Database, open_database
 from sql_agent.database.answers import DATABASE_CHANGED, KINDS, fit
-from sql_agent.database.sqlite.connection import open_file
-from sql_agent.database.sqlite.opening import read_only_connection
+from sql_agent.database.sqlite.connection import open_file, read_only_connection
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
 from sql_agent.tasks.medical.tables import SCHEMA, create_table_sql

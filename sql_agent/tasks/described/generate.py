@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from sql_agent.database import Source, open_database
 from sql_agent.database.schema import quoted
-from sql_agent.database.sqlite.opening import read_only_connection
+from sql_agent.database.sqlite.connection import read_only_connection
 from sql_agent.errors import DataError
 from sql_agent.questions.question_files import write_splits
 from sql_agent.questions.rewrite_checks import NamesIn

@@ -14,7 +14,7 @@ from pathlib import Path
 from sql_agent.database import RequiredSchema, Source, open_source
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.schema import ForeignKey, Schema, fold, quoted
-from sql_agent.database.sqlite.opening import primary_key, read_only_connection
+from sql_agent.database.sqlite.connection import primary_key, read_only_connection
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import Cell, QueryLimits
 

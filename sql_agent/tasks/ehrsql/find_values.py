@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 
 from sql_agent.database.schema import quoted
-from sql_agent.database.sqlite.opening import read_only_connection
+from sql_agent.database.sqlite.connection import read_only_connection
 from sql_agent.system.files import prompt_file
 
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
-from sql_agent.database.sqlite.opening import read_only_connection
+from sql_agent.database.sqlite.connection import read_only_connection
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.schemas import Question
 from sql_agent.system.files import prompt_file

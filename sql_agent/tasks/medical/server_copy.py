@@ -16,7 +16,7 @@ from sql_agent.database.failures import message_of
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.connection import connect_to
 from sql_agent.database.schema import quoted
-from sql_agent.database.sqlite.opening import read_only_connection, read_schema
+from sql_agent.database.sqlite.connection import read_only_connection, read_schema
 from sql_agent.errors import DatabaseFileError
 from sql_agent.tasks.medical.tables import SCHEMA, TABLES
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool, open_database
 from sql_agent.database.answers import DATABASE_CHANGED, fit
-from sql_agent.database.sqlite.opening import read_only_connection
+from sql_agent.database.sqlite.connection import read_only_connection
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.execution_match import (

@@ -11,7 +11,7 @@ from pathlib import Path
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
 from sql_agent.database.schema import quoted
-from sql_agent.database.sqlite.opening import read_only_connection
+from sql_agent.database.sqlite.connection import read_only_connection
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang
 from sql_agent.system.files import prompt_file
