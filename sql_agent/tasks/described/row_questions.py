@@ -323,7 +323,7 @@ def _same_end(one: str, other: str) -> int:
 
 
 def is_apart(word: str, cell: str) -> bool:
-    """Return whether a cell contains no part of `word`: a word of an ASCII text, two characters of any other text."""
+    """Return whether a cell contains no word of an ASCII `word`, and no two adjacent characters of any other `word`."""
     folded = fold(word)
     parts = folded.split() if word.isascii() else [folded[n : n + 2] for n in range(len(folded) - 1)]
     return bool(parts) and not any(part in cell for part in parts)
