@@ -60,8 +60,8 @@ class Measure:
     percentile: int | None = None
 
 
-# With k samples for each question. pass@k is defined in Chen et al. 2021 (arXiv:2107.03374), pass^k in Yao et al. 2024
-# (arXiv:2406.12045, tau-bench).
+# For k samples of each question. Chen et al. 2021 (arXiv:2107.03374) define pass@k, and Yao et al. 2024
+# (arXiv:2406.12045, tau-bench) define pass^k.
 SAMPLE_MEASURES: dict[str, Measure] = {
     "pass_at_1": Measure("pass@1: correct answers", "share"),
     "pass_at_k": Measure("pass@k: correct at least once", "share"),

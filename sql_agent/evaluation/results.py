@@ -26,7 +26,7 @@ from sql_agent.schemas import Question, Record, RolloutRecord
 from sql_agent.system.files import write_text
 from sql_agent.tasks.task import load_task
 
-_NO_STATEMENT = "NONE"  # written for a missing statement: in the file an empty line would end a conversation
+_NO_STATEMENT = "NONE"  # written for a missing statement, because an empty line in the file would end a conversation
 _PARTS = re.compile(rf"{SQLITE.parts.pattern}|(?P<blanks>\s+)", re.DOTALL)  # the public evaluators run SQLite
 
 

@@ -51,7 +51,7 @@ def share_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, fl
 
 
 def paired_bootstrap(differences: Sequence[float], *, seed: int = 0) -> PairedDifference:
-    """Return the mean of `differences` with interval and p-value; each is of a question that two models answered.
+    """Return the mean of `differences` (one per question that two models answered), with interval and p-value.
 
     The p-value is the share of resamples, shifted to a mean of 0, whose mean is at least as far from 0 as the observed
     mean (Efron and Tibshirani 1993, section 16.4). The observed mean counts as a resample, so the p-value is never 0.

@@ -34,7 +34,8 @@ _COLUMNS = (
 def render_report(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]]) -> str:
     """Return the HTML of a report that works offline, with its content security policy in a meta tag.
 
-    `page` is the data that the page shows at first, `blocks` are the results of `RolloutPack.blocks` for each run.
+    `page` has all data but the records of the rollouts. They are in `blocks`: for each run, the result of
+    `RolloutPack.blocks`.
     """
     nonce = secrets.token_urlsafe(16)
     return _report(

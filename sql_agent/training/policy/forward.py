@@ -121,7 +121,7 @@ def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[Tensor, 
 
 
 def clip_gradient(parameters: Iterable[Tensor], *, where: str, hint: str) -> float:
-    """Scale the gradient of `parameters` down to the L2 norm 1 if it is larger, and return the norm before.
+    """Clip the gradient of `parameters` to the L2 norm 1, and return the norm before clipping.
 
     Raises TrainingError when the gradient is not finite, because an optimizer step would then make all weights NaN.
     """

@@ -1,4 +1,4 @@
-"""Serve a model without training it, with vLLM on a GPU or on the CPU; prompts and replies are those of training."""
+"""Serve a model outside of training, with vLLM on a GPU or on the CPU; prompts and replies are those of training."""
 
 from __future__ import annotations
 
