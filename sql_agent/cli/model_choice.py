@@ -209,15 +209,13 @@ def count_parameters(model: str) -> int | None:
     """Return the number of parameters in the safetensors files of `model`, or None if there are no such files."""
     if not model:
         return 134_515_008  # SmolLM2-135M
-    files = sorted(Path(model).glob("*.safetensors"))
-    return sum(map(_parameters_in, files)) if files else None
-
-
-def _parameters_in(path: Path) -> int:
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415  a model at an endpoint needs none
 
-    try:
-        with safe_open(path, framework="np") as weights:
-            return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
-    except SafetensorError as error:
-        raise ModelError(f"{path} is damaged: {error}", hint="copy the file again; it may be incomplete") from None
+    sizes = []
+    for path in sorted(Path(model).glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="np") as weights:
+                sizes += [math.prod(weights.get_slice(name).get_shape()) for name in weights.keys()]  # noqa: SIM118
+        except SafetensorError as error:
+            raise ModelError(f"{path} is damaged: {error}", hint="copy the file again; it may be incomplete") from None
+    return sum(sizes) if sizes else None

@@ -74,6 +74,7 @@ def has_looked(case: JudgeCase) -> bool:
     if case.question.statements and not gold:
         return bool(queries)
     texts = {normalise(text) for sql in queries for text in searched_texts(sql)}
+    # A part of a gold text counts if it is at least half of that text.
     return any(
         any(g in t or (t in g and 2 * len(t) >= len(g)) for g in gold) if gold else t in asked
         for t in texts
