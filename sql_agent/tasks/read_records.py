@@ -29,7 +29,6 @@ from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.connection import connect_to
 from sql_agent.database.schema import quoted
 from sql_agent.errors import DataError
-from sql_agent.questions.question_columns import value_at
 
 _MAX_CELL_CHARS = 50_000_000  # limit; the csv module's default is 131,072
 _ENCODINGS = ("utf-8-sig", "gb18030")
@@ -48,17 +47,10 @@ class SourceRecord:
     fields: Mapping[str, Any]
     table: str = ""
 
-    def get(self, name: str) -> Any:
-        """Return the field `name`, else the nested field at the dotted path `name`, else None."""
-        return value_at(self.fields, name)
-
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record that is not imported: its place in the source, a reason, and details such as an error.
-
-    Reports group rejected records by the reason.
-    """
+    """A record that is not imported: its place in the source, a reason, and details such as an error."""
 
     place: str
     reason: str

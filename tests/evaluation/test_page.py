@@ -11,7 +11,7 @@ from sql_agent.evaluation.folder import About
 from sql_agent.evaluation.measures import measure_set
 from sql_agent.evaluation.results import Evaluation, report_on, write_results
 from sql_agent.schemas import RolloutRecord
-from sql_agent.tasks.medical.medical_task import WORDS
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.browser import needs_chromium, open_browser
 from tests.support.records import record
 
@@ -20,7 +20,7 @@ ATTACK = "</script><img src=x onerror=\"document.title='owned'\">"
 
 def evaluation(model: str, records: list[RolloutRecord]) -> Evaluation:
     about = About(model=model, judge="facts/3", version="0", started="now", settings=public_dump(load_settings()))
-    return Evaluation(about=about, asked={"test": len(records)}, sets={"test": measure_set(records, WORDS)})
+    return Evaluation(about=about, asked={"test": len(records)}, sets={"test": measure_set(records, TASK.words)})
 
 
 def keyed(records: list[RolloutRecord]) -> dict[tuple[str, str], RolloutRecord]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sql_agent.questions.rewrite_checks import Problem, UsedTexts, cheap_problem, kept_texts
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Evidence, Question
-from sql_agent.tasks.medical.medical_task import WORDS
+from sql_agent.tasks.medical.medical_task import TASK
 
 NAMES = ("Iron", "Ibuprofen", "Aspirin", "Gout")
 
@@ -42,7 +42,7 @@ YES_NO = Question(
 
 
 def problem(text: str, question: Question = SIDE_EFFECTS) -> str | None:
-    found = cheap_problem(question, text, Reader(WORDS[question.lang]), names_in)
+    found = cheap_problem(question, text, Reader(TASK.words[question.lang]), names_in)
     return found.reason if found else None
 
 

@@ -155,7 +155,6 @@ def column_labels(lang: Lang) -> dict[str, dict[str, str]]:
 
 
 _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-WORDS: dict[Lang, Words] = {lang: Words.model_validate(_WORDS[lang]) for lang in get_args(Lang)}
 TASK = Task(
     name="medical",
     schema=SCHEMA,
@@ -174,5 +173,5 @@ TASK = Task(
     named_database=named_database,
     natural_questions=natural_questions,
     real_questions=real_questions,
-    words=WORDS,
+    words={lang: Words.model_validate(_WORDS[lang]) for lang in get_args(Lang)},
 )

@@ -22,7 +22,7 @@ from sql_agent.reward import score
 from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Lang, QueryCall, Question
-from sql_agent.tasks.medical.medical_task import TASK, WORDS, make_question_files
+from sql_agent.tasks.medical.medical_task import TASK, make_question_files
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.mariadb import SERVER, administrator, skip_without_server
@@ -113,9 +113,9 @@ def holds(ours: Question, theirs: Question, sqlite: Database, server: Database) 
 def rewarded(question: Question, statements: Sequence[str], database: Database) -> tuple[object, object]:
     """The rows of `statements`, and what a rollout earns that runs them, with a right answer and with a wrong one."""
     calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
-    reader = Reader(WORDS[question.lang])
+    reader = Reader(TASK.words[question.lang])
     earned = []
     for answer in (question.full_answer, "no idea"):
         case = judge_case(question, answer, calls, database, TASK.schema.names, reader)
-        earned.append((case.evidence_read, asyncio.run(score(case, FactsJudge(WORDS), TASK.rule))[0]))
+        earned.append((case.evidence_read, asyncio.run(score(case, FactsJudge(TASK.words), TASK.rule))[0]))
     return [sorted(map(str, call.answer.records)) for call in calls], earned

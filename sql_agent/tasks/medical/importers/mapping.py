@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError, DataError
+from sql_agent.questions.question_columns import value_at
 from sql_agent.system.files import read_toml
 from sql_agent.system.messages import first_problem
 from sql_agent.tasks.cells import texts_of, unreadable
@@ -53,7 +54,7 @@ class _Section(BaseModel):
 
     def accepts(self, record: SourceRecord) -> bool:
         of_table = not record.table or not self.source or record.table == self.source
-        return of_table and (not self.when or any(record.get(field) for field in self.when))
+        return of_table and (not self.when or any(value_at(record.fields, field) for field in self.when))
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
@@ -142,7 +143,7 @@ class TableMapping(BaseModel):
         name, values = NAME_COLUMNS[table], dict[str, str]()
         for column, fields in section.columns.items():
             try:
-                parts = [(field, text) for field in fields for text in texts_of(record.get(field))]
+                parts = [(field, text) for field in fields for text in texts_of(value_at(record.fields, field))]
             except TypeError as error:
                 return Rejected(record.place, f"{column} is not a text", str(error))
             if parts and column == name:
