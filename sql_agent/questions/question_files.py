@@ -119,7 +119,7 @@ def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:  # RecursionError for deep nesting
             raise DataError(
-                f"{path}, row {number} is not JSON that can be read: {error}", hint="write one JSON object a line"
+                f"{path}, row {number} cannot be read as JSON: {error}", hint="write one JSON object a line"
             ) from None
         if not isinstance(row, dict):
             more = "; to convert an array: jq -c '.[]' FILE > LINES.jsonl" if isinstance(row, list) else ""

@@ -144,7 +144,7 @@ def _csv(path: Path, say: Callable[[str], None]) -> Records:
         for fields in reader:
             place = f"line {reader.line_num}"
             if None in fields or None in fields.values():  # the reader's marks of too many and of too few cells
-                yield Rejected(place, f"it does not have {len(names)} cells as the first line does")
+                yield Rejected(place, f"it does not have {len(names)} cells like the first line")
             else:
                 yield SourceRecord(place, fields)
 

@@ -104,9 +104,9 @@ def prepare(settings: Settings, say: Callable[[str], None]) -> None:
     folder = data_dir(settings)
     if path := only_database(settings):
         dev = default_questions(settings, "val").name
-        say(f"One database, {path.stem}: train and validation are both about it; the validation is {dev}")
+        say(f"Training and validation are about the one database {path.stem}; the validation file is {dev}")
     if names := held_out_databases(settings):
-        say(f"Held out of training, of the databases in {folder}: {', '.join(names)}")
+        say(f"Held out of training: the databases {', '.join(names)} of {folder}")
 
 
 def with_tables(template: str, database: Database, settings: Settings) -> str:

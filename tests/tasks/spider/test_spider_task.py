@@ -66,7 +66,7 @@ def test_one_database_with_development_questions_needs_no_setting(data: Path) ->
     (data / "dev.json").write_text(json.dumps(about_it[:1]), encoding="utf-8")
     said: list[str] = []
     TASK.prepare(settings, said.append)
-    assert said == ["One database, orchard: train and validation are both about it; the validation is dev.json"]
+    assert said == ["Training and validation are about the one database orchard; the validation file is dev.json"]
     train, val = questions_of_run(settings, TASK)
     assert {q.database for q in train} == {"orchard"}
     assert [q.id for q in val["template"]] == ["dev-0"] == [q.id for q in TASK.questions(settings, "test")]
