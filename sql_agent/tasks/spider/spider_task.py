@@ -106,7 +106,7 @@ def prepare(settings: Settings, say: Callable[[str], None]) -> None:
         dev = default_questions(settings, "val").name
         say(f"Training and validation are about the one database {path.stem}; the validation file is {dev}")
     if names := held_out_databases(settings):
-        say(f"Held out of training: the databases {', '.join(names)} of {folder}")
+        say(f"Held out of training from the databases in {folder}: {', '.join(names)}")
 
 
 def with_tables(template: str, database: Database, settings: Settings) -> str:
