@@ -142,7 +142,7 @@ def test_a_fault_is_named_with_row_and_column(tmp_path: Path, second: object, pl
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("q.jsonl", b"{broken\n", "row 1 is not JSON"),
+        ("q.jsonl", b"{broken\n", "row 1 cannot be read as JSON"),
         ("q.jsonl", b'{"id": ' + b"[" * 100_000, "row 1 cannot be read as JSON"),
         ("q.jsonl", b'{"id": ' + b"9" * 5_000 + b"}", "row 1 cannot be read as JSON"),
         ("q.jsonl", b"\xff\xfe\n", "not UTF-8"),
