@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sql_agent.config.settings import Settings
 from sql_agent.rollouts.trajectory import FinishedRollout, TokenSequence
-from sql_agent.training.policy.forward import clip_gradient, token_logprobs
+from sql_agent.training.policy.forward import SharedPrefix, clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy
 
 _WARMUP_STEPS = 2  # needed, because AdamW's first step moves every weight by the full learning rate
@@ -115,11 +115,16 @@ class GrpoUpdate:
         size = self._settings.micro_batch
         total_loss = clipped = 0.0
         self.optimizer.zero_grad(set_to_none=True)
+        prefix = self._prefix(self._policy.model, items)
+        with torch.no_grad():
+            of_reference = None if self.reference is None else self._prefix(self.reference, items)
         for start in range(0, len(ordered), size):
-            loss, count = self._loss(ordered[start : start + size], tokens)
+            loss, count = self._loss(ordered[start : start + size], tokens, prefix, of_reference)
             loss.backward()
             total_loss += loss.item()
             clipped += count
+        if prefix:
+            prefix.backward()
         norm = clip_gradient(
             self._policy.model.parameters(),
             where=where,
@@ -132,10 +137,18 @@ class GrpoUpdate:
             "grad_norm": norm,
         }
 
-    def _loss(self, batch: Sequence[_Item], tokens: float) -> tuple[Tensor, float]:
-        """Return the loss of a micro-batch, KL penalty included, and the number of its clipped tokens."""
+    def _prefix(self, model: Any, items: Sequence[_Item]) -> SharedPrefix | None:
+        return SharedPrefix.of(model, [item.sequence for item in items], bf16=self._bf16)
+
+    def _loss(
+        self, batch: Sequence[_Item], tokens: float, prefix: SharedPrefix | None, of_reference: SharedPrefix | None
+    ) -> tuple[Tensor, float]:
+        """Return the loss of a micro-batch, KL penalty included, and the number of its clipped tokens.
+
+        `prefix` and `of_reference` are the shared prefix under the policy and under the reference.
+        """
         sequences = [item.sequence for item in batch]
-        new, mask = self._forward(self._policy.model, sequences)
+        new, mask = self._forward(self._policy.model, sequences, prefix)
         old = new.detach().clone()
         for row, item in enumerate(batch):
             if item.old is not None:
@@ -147,7 +160,7 @@ class GrpoUpdate:
         )
         if self.reference is not None:
             with torch.no_grad():
-                reference, _ = self._forward(self.reference, sequences)
+                reference, _ = self._forward(self.reference, sequences, of_reference)
             loss = loss + settings.kl_coef * kl_penalty(new, reference, mask, tokens=tokens)
         return loss, clipped
 
@@ -155,8 +168,10 @@ class GrpoUpdate:
     def _old_logprobs(self, sequence: TokenSequence) -> Tensor:
         return self._forward(self._policy.model, [sequence])[0][0]
 
-    def _forward(self, model: Any, sequences: Sequence[TokenSequence]) -> tuple[Tensor, Tensor]:
-        return token_logprobs(model, sequences, bf16=self._bf16, temperature=self._temperature)
+    def _forward(
+        self, model: Any, sequences: Sequence[TokenSequence], prefix: SharedPrefix | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return token_logprobs(model, sequences, bf16=self._bf16, temperature=self._temperature, prefix=prefix)
 
 
 def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[list[FinishedRollout]]:

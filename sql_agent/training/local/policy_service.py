@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import ctypes
+import gc
 import os
 import queue
 import sys
@@ -194,7 +195,11 @@ def _matmul_s(dtype: torch.dtype) -> float:
 
 
 def release_freed_memory() -> None:
-    """Return the freed memory that glibc keeps to the system, between sampling and training, which need it by turns."""
+    """Free unreachable objects, and return the memory that glibc keeps to the system.
+
+    Sampling and training need memory by turns. Without it, the models and optimizers of ended phases stay in memory.
+    """
+    gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

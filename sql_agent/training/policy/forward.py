@@ -1,4 +1,4 @@
-"""Compute token log-probabilities, with one forward pass for the common prefix of a batch, and clip gradients."""
+"""Compute token log-probabilities, with one pass for the prefix that a batch shares, and clip gradients."""
 
 from __future__ import annotations
 
@@ -37,25 +37,64 @@ def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
     return None
 
 
-def expand(cache: DynamicCache, rows: int) -> DynamicCache:
-    """Return a cache with `rows` rows, all views of the only row of `cache`, so that gradients flow back to `cache`."""
-    view = copy.copy(cache)
-    view.layers = [copy.copy(layer) for layer in cache.layers]
-    for layer in view.layers:
-        layer.keys = layer.keys.expand(rows, -1, -1, -1)
-        layer.values = layer.values.expand(rows, -1, -1, -1)
-    return view
+class SharedPrefix:
+    """The keys and values of the `tokens` with which all sequences of a batch begin, computed once for the batch.
+
+    `token_logprobs` reads them for each micro-batch. A micro-batch's backward pass adds to the gradients of the keys
+    and values only, in fp32, because bf16 would round each addition. After the last micro-batch, `backward` adds the
+    gradients of the weights.
+    """
+
+    def __init__(self, cache: DynamicCache, tokens: int) -> None:
+        self.tokens = tokens
+        self._cache = cache
+        self._computed = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
+        self._read = [each.detach().float().requires_grad_(each.requires_grad) for each in self._computed]
+
+    @classmethod
+    def of(cls, model: Any, batch: Sequence[TokenSequence], *, bf16: bool) -> SharedPrefix | None:
+        """Compute the prefix that the prompts of `batch` share; return None if sharing it does not pay.
+
+        A model with the attention `torch_varlen` needs none, because a packed row has each shared prefix once.
+        """
+        prompts = [sequence.prompt_ids for sequence in batch]
+        shared = common_prefix(prompts) if len(batch) > 1 else 0
+        if shared < _MIN_SHARED or model.config._attn_implementation == PACKED:
+            return None
+        with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bf16):
+            cache = prefix_cache(model, prompts[0][:shared])
+        return None if cache is None else cls(cache, shared)
+
+    def cache(self, rows: int) -> DynamicCache:
+        """Return a cache with `rows` rows, all of them views of the prefix."""
+        cache = copy.copy(self._cache)
+        cache.layers = [copy.copy(layer) for layer in self._cache.layers]
+        rows_of = [r.to(c.dtype).expand(rows, -1, -1, -1) for r, c in zip(self._read, self._computed, strict=True)]
+        for layer, keys, values in zip(cache.layers, rows_of[::2], rows_of[1::2], strict=True):
+            layer.keys, layer.values = keys, values
+        return cache
+
+    def backward(self) -> None:
+        """Add the gradients of the weights by the prefix, after the backward passes of all micro-batches."""
+        pairs = [(computed, read.grad) for computed, read in zip(self._computed, self._read, strict=True)]
+        used = [(computed, grad.to(computed.dtype)) for computed, grad in pairs if grad is not None]
+        torch.autograd.backward([computed for computed, _ in used], [grad for _, grad in used])
 
 
 def token_logprobs(
-    model: Any, batch: Sequence[TokenSequence], *, bf16: bool, temperature: float = 1.0
+    model: Any,
+    batch: Sequence[TokenSequence],
+    *,
+    bf16: bool,
+    temperature: float = 1.0,
+    prefix: SharedPrefix | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model` at `temperature`.
 
     Returns two fp32 tensors of shape (rows, longest response): the log-probabilities, and the mask, which is 1.0 on
     sampled tokens and 0.0 on tool output and padding. Where the mask is 0.0, the log-probability is 0.0 too. With
     `bf16` the forward pass runs under bf16 autocast. A model with the attention `torch_varlen` gets the batch as one
-    packed row, any other model as padded rows.
+    packed row, any other model as padded rows, which begin after `prefix` if it is given.
     """
     rows = len(batch)
     width = max(len(s.response_ids) for s in batch)
@@ -65,9 +104,9 @@ def token_logprobs(
         mask[row, : len(s.response_ids)] = torch.tensor(s.response_mask, dtype=torch.float32)
     chosen = mask.bool()
     labels = targets[chosen].to(model.device)
-    states_of = _packed_states if model.config._attn_implementation == PACKED else _padded_states
+    packed = model.config._attn_implementation == PACKED
     with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bf16):
-        states, predicting = states_of(model, batch)
+        states, predicting = _packed_states(model, batch) if packed else _padded_states(model, batch, prefix)
         # The large output layer runs only on positions that predict a sampled token.
         before = torch.nn.utils.rnn.pad_sequence(predicting, batch_first=True)[chosen]
         logits = model.lm_head(states[before.to(model.device)])
@@ -98,22 +137,21 @@ def packed_states(backbone: Any, sequences: Sequence[Sequence[int]]) -> tuple[Te
     return states.squeeze(0), packing
 
 
-def _padded_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[Tensor, list[Tensor]]:
-    """Do the same as `_packed_states` with padded rows; the prompts' common prefix is run once."""
-    shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
-    cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
-    if cache is None:
-        shared = 0
+def _padded_states(
+    model: Any, batch: Sequence[TokenSequence], prefix: SharedPrefix | None
+) -> tuple[Tensor, list[Tensor]]:
+    """Do the same as `_packed_states` with padded rows, which begin after `prefix`."""
+    shared = prefix.tokens if prefix else 0
     tails = [(s.prompt_ids + s.response_ids)[shared:] for s in batch]
     longest = max(map(len, tails))
     # No mask is needed, because with causal attention no real token attends to the padding on its right.
     ids = torch.tensor([list(t) + [0] * (longest - len(t)) for t in tails], device=model.device)
-    if cache is None:
+    if prefix is None:
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
     else:
         positions = torch.arange(shared, shared + longest, device=model.device)[None].expand(len(batch), -1)
         hidden = model.model(
-            input_ids=ids, past_key_values=expand(cache, len(batch)), position_ids=positions, use_cache=True
+            input_ids=ids, past_key_values=prefix.cache(len(batch)), position_ids=positions, use_cache=True
         ).last_hidden_state
     firsts = (row * longest + len(s.prompt_ids) - shared - 1 for row, s in enumerate(batch))
     predicting = [torch.arange(first, first + len(s.response_ids)) for first, s in zip(firsts, batch, strict=True)]

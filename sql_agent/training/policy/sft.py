@@ -29,7 +29,7 @@ from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import TOOL_NAME, Question
 from sql_agent.tasks.task import Task
 from sql_agent.training.policy import attention
-from sql_agent.training.policy.forward import clip_gradient, common_prefix, token_logprobs
+from sql_agent.training.policy.forward import SharedPrefix, clip_gradient, common_prefix, token_logprobs
 from sql_agent.training.policy.model import Policy, add_adapters, build_once, load_policy
 from sql_agent.training.serving.chat import CALL_ID, ChatEncoder, call_message
 from sql_agent.training.serving.tool_format import Call
@@ -219,11 +219,14 @@ def _fine_tune(
         for group in optimizer.param_groups:
             group["lr"] = lr * _schedule(step, len(batches))
         tokens, total = sum(s.sampled for s in batch), 0.0
+        prefix = SharedPrefix.of(model, batch, bf16=compute.bf16)
         for part in _micro_batches(batch, micro_batch, compute.micro_tokens):
-            values, _ = token_logprobs(model, part, bf16=compute.bf16)
+            values, _ = token_logprobs(model, part, bf16=compute.bf16, prefix=prefix)
             loss = -values.sum() / tokens
             loss.backward()
             total += loss.item()
+        if prefix:
+            prefix.backward()
         clip_gradient(
             parameters,
             where=f"step {step + 1} of {len(batches)} of supervised fine-tuning",

@@ -17,7 +17,7 @@ from sql_agent.training.local.policy_service import prepare_torch
 from sql_agent.training.local.sampler import Request, Sampler
 from sql_agent.training.policy import attention
 from sql_agent.training.policy.attention import pack
-from sql_agent.training.policy.forward import common_prefix, token_logprobs
+from sql_agent.training.policy.forward import SharedPrefix, common_prefix, token_logprobs
 from sql_agent.training.policy.model import Policy, load_policy
 from tests.support.sampling import sample
 
@@ -43,21 +43,34 @@ def test_shared_prompt_gives_the_logprobs_and_gradients_of_separate_rows(
         TokenSequence((*PREFIX, 5), (30, 31), (1, 1)),
         TokenSequence(PREFIX, (40, 41, 42), (0, 0, 1)),
     ]
-    values, mask = token_logprobs(policy.model, batch, bf16=False)
+    prefix = SharedPrefix.of(policy.model, batch, bf16=False)
+    assert prefix is not None and prefix.tokens == len(PREFIX) - 1, "the shortest prompt keeps a token of its own"
+    values, mask = token_logprobs(policy.model, batch, bf16=False, prefix=prefix)
     separate = [one_by_one(policy, s) for s in batch]
     for row, expected, sequence in zip(values, separate, batch, strict=True):
         torch.testing.assert_close(row[: len(sequence.response_ids)], expected, atol=1e-5, rtol=1e-4)
     assert mask.sum() == sum(s.sampled for s in batch)
 
-    def gradient(loss: torch.Tensor) -> torch.Tensor:
+    def gradients() -> list[torch.Tensor]:
+        layers = policy.model.model.layers
+        grads = [layer.self_attn.k_proj.weight.grad for layer in layers]
         policy.model.zero_grad()
-        loss.backward()
-        return policy.model.model.layers[0].self_attn.k_proj.weight.grad.clone()
+        return [grad for grad in grads if grad is not None]
 
-    together = gradient(token_logprobs(policy.model, batch, bf16=False)[0].sum())
-    apart = gradient(torch.stack([one_by_one(policy, s).sum() for s in batch]).sum())
-    policy.model.zero_grad()
-    torch.testing.assert_close(together, apart, atol=1e-4, rtol=1e-3)
+    for frozen in (0, 1):  # layers, as in a cheap update
+        policy.model.get_input_embeddings().requires_grad_(not frozen)
+        policy.model.model.layers[:frozen].requires_grad_(False)
+        prefix = SharedPrefix.of(policy.model, batch, bf16=False)
+        assert prefix is not None
+        for micro_batch in (batch[:2], batch[2:]):
+            token_logprobs(policy.model, micro_batch, bf16=False, prefix=prefix)[0].sum().backward()
+        prefix.backward()
+        together = gradients()
+        torch.stack([one_by_one(policy, s).sum() for s in batch]).sum().backward()
+        apart = gradients()
+        assert len(together) == len(apart) == 2 - frozen
+        for one, other in zip(together, apart, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
 
 
 def test_what_was_sampled_at_a_temperature_is_as_likely_as_it_was_there(policy: Policy) -> None:
