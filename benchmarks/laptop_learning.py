@@ -3,7 +3,7 @@
 It does `train_sql_agent.py --ci --backend local` for each seed and compares the validations before and after: the same
 questions, greedy, of the splits `val` and `test`, about rows that training never sees, those of `test` in wordings that
 it never sees either. It prints how many are accurate, how many became right and wrong, the chance of so uneven a split
-if training changed nothing (McNemar's exact test), and the seconds.
+if training changed nothing (McNemar's exact test), the seconds, and the most memory of one process, the trainer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -34,7 +35,7 @@ MADE = 400  # questions of the trained types in each split, if the sample has as
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the validations of one run differ: shares in 0.0–1.0, numbers of questions, and seconds."""
+    """How the validations of one run differ: shares in 0.0–1.0, numbers of questions, seconds, and GB."""
 
     seed: int
     questions: int
@@ -45,6 +46,7 @@ class Outcome:
     p: float
     training_s: float
     total_s: float
+    peak_gb: float
 
 
 def main() -> None:
@@ -61,12 +63,14 @@ def main() -> None:
     for seed in arguments.seeds:
         outcomes.append(trained(seed, arguments.out, files, arguments.overrides))
         (arguments.out / "result.json").write_text(json.dumps([asdict(o) for o in outcomes], indent=2))
-    print("| seed | questions | before | after | became right | became wrong | McNemar p | training | with start |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print(
+        "| seed | questions | before | after | became right | became wrong | McNemar p | training | in all | memory |"
+    )
+    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for o in outcomes:
         print(
             f"| {o.seed} | {o.questions} | {o.before:.1%} | {o.after:.1%} | {o.gained} | {o.lost} | {o.p:.2g} "
-            f"| {o.training_s:.0f} s | {o.total_s:.0f} s |"
+            f"| {o.training_s:.0f} s | {o.total_s:.0f} s | {o.peak_gb:.1f} GB |"
         )
 
 
@@ -99,6 +103,8 @@ def trained(seed: int, out: Path, files: tuple[Path, Path], overrides: Sequence[
         p=mcnemar(gained, lost),
         training_s=sum(step["timing/rollout_s"] + step["timing/update_s"] for step in steps),
         total_s=total_s,
+        # The largest process of all that have ended, in KiB on Linux: later seeds only tell of a larger one.
+        peak_gb=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9,
     )
 
 

@@ -97,7 +97,8 @@ class Hints:
         """Return up to two lines: statements to try in place of `tree`, which reads an unknown column, and `remark`.
 
         A statement may join the table that has the column. It may have a column's name in place of a word that people
-        use for the column, such as `symptoms`. It may search the table for the text of the unknown column's condition.
+        use for the column, such as `symptoms`. It may search other columns for the text that the unknown column was
+        compared with.
         """
         table = only_table(tree, self._schema) or ""
         known = set(map(fold, self._schema.columns.get(table, ())))
@@ -214,7 +215,7 @@ class Hints:
         yield from (self._variants.of_one_table(tree, part) for part in reversed(names_last))
 
     def _is_name(self, text: SearchedText) -> bool:
-        """Return whether the text is searched in a column with the names of rows."""
+        """Return whether the statement compares the text with a name column: one whose cells are the names of rows."""
         return text.column == fold(self._name_columns.get(text.table or "") or "")
 
     def _places(self, text: SearchedText, tree: exp.Query) -> list[Place]:

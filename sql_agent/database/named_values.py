@@ -230,7 +230,10 @@ class ValueIndex:
             yield _Span(start, end, tuple(_whole(rows)), word, is_name=True)
 
     def _read_items(self, texts: CellTexts) -> dict[str, tuple[int, ...]]:
-        """Return the numbers of each item's columns, the one with most occurrences first, and fill `_single`."""
+        """Return for each list item the columns that contain it, by number: the column with most cells of it first.
+
+        For each column whose cells mostly have one item, `_single` gets the items that no longer list contains.
+        """
         counts: dict[str, dict[int, int]] = {}
         for number, cells in enumerate(texts.columns.values()):
             found: Counter[str] = Counter()

@@ -59,8 +59,8 @@ class _Group:
 class GroupBarrier:
     """Collects the ended rollouts of each group, and ranks a group when every member has added a rollout.
 
-    A group starts with `size` members, which are requests for a rollout. A member adds its rollout, adds another
-    rollout if the ranking failed, and leaves the group at the end.
+    A member is a caller that runs one rollout of the group; at first a group has `size` members. A member adds the
+    rollout, adds another one if the ranking failed, and leaves the group at the end.
     """
 
     def __init__(self, judge: GroupJudge, size: int) -> None:

@@ -109,7 +109,7 @@ class RunnerRole:
         self._say_once(f"Running the rollouts of {algorithm.run} …")
 
     async def _begin(self, algorithm: Lease, resources: Mapping[str, Any]) -> None:
-        """Start the runners, after checking this host's task, judge and database against the algorithm's."""
+        """Check that this host has the task, judge and database of the algorithm's process; start the runners."""
         sent, here = settings_here(text_of(resources), self._own)
 
         def check() -> None:

@@ -57,7 +57,7 @@ def are_numbers(texts: Sequence[str]) -> bool:
 
 
 def suspicious_cells(columns: Mapping[str, Iterable[object]]) -> dict[str, list[str]]:
-    """Return the damaged cells as "column: text", by kind of damage. `columns` maps each column name to its cells."""
+    """Return the damaged cells as {kind of damage: ["column: text", …]}; `columns` maps column names to cells."""
     found: dict[str, list[str]] = {}
     for name, cells in columns.items():
         texts = [cell for cell in cells if isinstance(cell, str) and cell.strip()]

@@ -129,7 +129,7 @@ class Catalog:
 
     @cache
     def needs_no_label(self, value: str) -> bool:
-        """Return whether people search for a value, and exactly one described column has a cell with this value."""
+        """Return whether `value` is searchable and is the whole of a cell in exactly one described column."""
         cell = f"\0{fold(value)}\0"
         return self.is_searchable(value) and sum(cell in f"\0{cells}\0" for cells in self._texts) == 1
 
@@ -167,7 +167,7 @@ class Catalog:
         return text.split(described.separator) if described.kind == "list" else [text]
 
     def words_of(self, row: Row, column: str) -> list[str]:
-        """Return what a question can search for in a cell: items of a list, words of a text or of its vocabulary."""
+        """Return the search terms of a cell: a list's items, or a text's words (those of its vocabulary, if any)."""
         described = self.column(row.table, column)
         if described.words:
             return [word for word in described.words if fold(word) in fold(str(row.values[column]))]

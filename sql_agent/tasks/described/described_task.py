@@ -128,7 +128,7 @@ def _tables(description: Description, *, with_meanings: bool) -> Iterator[str]:
 
 
 def _column(name: str, column: Column, table: Table) -> str:
-    """Return a column with what its name does not say: its label, its values, or the separator of its items."""
+    """Return the name of a column, with its label, its values and the separator of its items as far as it has them."""
     words = {*name.casefold().replace("_", " ").split(), *table.label.split()}
     label = column.meaning or column.cell_label
     said = [] if set(label.casefold().split()) <= words or column.kind == "id" else [label]

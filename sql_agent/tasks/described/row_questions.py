@@ -180,9 +180,10 @@ class RowQuestions(Drafting):
                 yield self._reading(wording, [cells], both, self._by_name(both, answers))
 
     def _similar(self, row: Row, column: str, least: int = 1) -> list[Row]:
-        """Return named rows with `column` filled that share at least `least` items and characters with `row`.
+        """Return rows that questions can name, that have a value in `column`, and that are like `row`.
 
-        Return all named rows with `column` filled if no list or text of the table can be searched.
+        They share at least `least` rare items and last characters of the name with `row`. If the table has no
+        searchable list or text, all rows with a name and a value in `column` are returned.
         """
         if not self._catalog.conditions_by_word(row.table):
             return [each for each in self._catalog.filled_rows(row.table, column) if each is not row]

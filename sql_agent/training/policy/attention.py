@@ -54,7 +54,7 @@ def pack(sequences: Sequence[Sequence[int]]) -> Packing:
     segments: list[Segment] = []
 
     def add(begin: int, end: int, prefix: range) -> range:
-        """Append the tokens `begin` to `end` of the concatenated row as a segment; return their packed indices."""
+        """Copy the tokens from `begin` to before `end` to the packed row, as a segment; return their packed indices."""
         added = range(len(kept), len(kept) + end - begin)
         places[begin:end] = added
         kept.extend(range(begin, end))
