@@ -147,7 +147,7 @@ class Usage(Record):
 
 
 class RewardParts(Record):
-    """The parts of a reward: `total` = `rule` + `judge`, at most 1.1. `spider.penalty` can make it negative."""
+    """The parts of a reward: `total` = `rule` + `judge`, at most 1.1, and negative only with `spider.penalty`."""
 
     rule: float = Field(ge=0.0, le=0.1)
     judge: float = Field(ge=-1.0, le=1.0)
@@ -204,7 +204,7 @@ class DropCause(_WithMessage):
 
 
 class Drop(Record):
-    """Why a rollout is not trained on. It is counted and run again, not scored 0."""
+    """Why a rollout is not trained on. A dropped rollout is counted and run again, not scored 0."""
 
     cause: DropCause
     detail: str = ""

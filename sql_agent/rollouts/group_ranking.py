@@ -50,7 +50,7 @@ _Waiting = tuple[FinishedRollout, "asyncio.Future[FinishedRollout]"]
 
 @dataclass
 class _Group:
-    """The number of members in a group, and the rollouts (by id) that wait for the next ranking."""
+    """The number of callers that still run a rollout of the group, and the rollouts (by id) that wait for a ranking."""
 
     members: int
     waiting: dict[str, _Waiting] = field(default_factory=dict)
@@ -59,8 +59,8 @@ class _Group:
 class GroupBarrier:
     """Collects the ended rollouts of each group, and ranks a group when every member has added a rollout.
 
-    A member is a caller that runs one rollout of the group; at first a group has `size` members. A member adds the
-    rollout, adds another one if the ranking failed, and leaves the group at the end.
+    A member is a caller that runs one rollout of the group; at first a group has `size` members. A member calls `add`
+    with its rollout, or again with another rollout if the ranking failed, and calls `leave` at the end.
     """
 
     def __init__(self, judge: GroupJudge, size: int) -> None:
@@ -72,7 +72,7 @@ class GroupBarrier:
     async def add(self, rollout: FinishedRollout) -> FinishedRollout:
         """Wait until the group of `rollout` is ranked, and return `rollout` with its reward from the ranking.
 
-        Raises any error of `rank_group`, in every member of the group.
+        An error of `rank_group` is raised in all calls that wait for the ranking.
         """
         group = self._groups.setdefault(rollout.group, _Group(self._size))
         ranked: asyncio.Future[FinishedRollout] = asyncio.get_running_loop().create_future()

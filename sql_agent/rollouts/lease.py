@@ -1,4 +1,4 @@
-"""The lease on a store, which one algorithm (training process) at a time has: a row that the algorithm renews."""
+"""The lease on a store: a row that an algorithm (training process) renews, to keep other algorithms off the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Lease(BaseModel, frozen=True):
     """The content of the lease's row: which algorithm uses the store.
 
     `session` is a new id for each start of the algorithm, `run` is the run's name. `resources_id` is the store's id of
-    the run's settings (None: the policy does not answer yet). `end` is how the algorithm ended (None: it runs).
+    the run's settings (None until the policy answers). `end` is how the algorithm ended (None while it runs).
     """
 
     session: str
@@ -54,9 +54,9 @@ class LeaseHolder:
     async def acquire(self) -> str | None:
         """Acquire the lease and return None; if another algorithm has the lease, return the name of its run.
 
-        agent-lightning's stores have no compare-and-set. So an algorithm that finds the lease free writes its own row
-        and reads the row BEAT_S seconds later: of several algorithms that start together, the last writer wins. Raises
-        one of STORE_ERRORS when the store does not answer.
+        agent-lightning's stores have no compare-and-set. So an algorithm that finds the lease free writes the row, and
+        checks BEAT_S seconds later that no other algorithm has overwritten the row. If several algorithms start
+        together, the last writer gets the lease. Raises one of STORE_ERRORS when the store does not answer.
         """
         found = await read_lease(self._store)
         if found is not None and found[0].end is None:
@@ -110,7 +110,7 @@ class LeaseHolder:
 
 
 async def running_run(store: agl.LightningStore) -> str | None:
-    """Return the name of the run that uses this process's `store`; None if no run does."""
+    """Return the name of the run that uses `store`, which runs in this process; None if no run does."""
     found = await read_lease(store)
     if found is None or found[0].end is not None or time.time() - found[1] > _SILENT_S:
         return None

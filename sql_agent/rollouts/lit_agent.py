@@ -61,7 +61,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="opener")
 
     async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
-        """Run a training rollout; `task` is a Question as a dict, `resources` are those of `route_resources`."""
+        """Run a training rollout; `task` is a Question as a dict, `resources` come from `route_resources`."""
         return await self._rollout(task, resources, rollout, is_training=True)
 
     async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
@@ -108,9 +108,9 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             await self._in_thread(partial(opening.__exit__, None, None, None))
 
     async def _context(self, resources: Mapping[str, Any]) -> _RunContext:
-        """Return the task, databases and judge for the settings in `resources`; each run's objects are created once.
+        """Return the task, databases and judge for the settings in `resources`, created at a run's first rollout.
 
-        The runner process creates the objects, because a SQLite connection must not be used after a fork.
+        They are not created before the runner is forked, because a SQLite connection must not be used after a fork.
         """
         text = text_of(resources)
         if text not in self._contexts:

@@ -143,8 +143,8 @@ def _model_entry(model: ServedModel, index: int) -> dict[str, Any]:
 class RolloutPath:
     """ASGI middleware that moves the ids of rollout and attempt from the path of a call into headers.
 
-    A call without a sequence id gets a new sequence id from the store. If the proxy has `policy_calls`, they answer
-    chat completions instead of litellm. This class replaces two middlewares of agent-lightning, whose queues and
+    A call without a sequence id gets a new sequence id from the store. Chat completions are answered by `policy_calls`
+    if the proxy has it, else by litellm. This class replaces two middlewares of agent-lightning, whose queues and
     asyncio tasks took a third of a call's time.
     """
 

@@ -134,8 +134,8 @@ def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> M
     """Return shares of refusals, which are answers equal to a refusal sentence in `words`.
 
     `agent/refused` is the share among all answers, `refused_answerable` among answers to questions that the database
-    answers, `right_refusals` among answers whose reference is a refusal. Languages for which `words` has no refusal
-    sentence are left out, and so is a share if there is nothing to count.
+    answers, `right_refusals` among answers whose reference is a refusal. Answers in a language without
+    a refusal sentence in `words` are not counted. A share of no answers is left out.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
     refused: dict[bool, list[bool]] = {False: [], True: []}  # the key is whether the reference is a refusal

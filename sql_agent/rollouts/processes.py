@@ -176,7 +176,7 @@ class Recovery:
         task.add_done_callback(self._tasks.discard)
 
     async def watch_runners(self) -> None:
-        """Until cancelled, mark the rollouts of each runner whose heartbeats stop as failed."""
+        """When the heartbeats of a runner stop, mark its rollouts as failed; watch until cancelled."""
         runners, polls, waits = SilentRunners(self._store), 0, False
         while True:
             with suppress(*STORE_ERRORS):  # the scheduler reports a lost store
@@ -242,7 +242,7 @@ class SilentRunners:
 
 
 async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
-    """Cancel the unfinished rollouts of an earlier algorithm, whose proxies are gone, and return their number."""
+    """Cancel the unfinished rollouts that an earlier algorithm left in `store`, and return how many there were."""
     stale = await store.query_rollouts(status_in=[*QUEUED, *STARTED])
     for rollout in stale:
         await store.update_rollout(rollout.rollout_id, status="cancelled")

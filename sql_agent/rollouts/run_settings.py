@@ -71,10 +71,11 @@ def text_of(resources: Mapping[str, Any]) -> str:
 
 
 def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
-    """Parse the JSON `text` of a run's settings; return them, and the settings that result on this host.
+    """Parse the JSON `text` of a run's settings; return the sent settings, and the settings to use on this host.
 
     `own` are the settings of this host. Raises ConfigError if `own` has another value of a setting that changes
-    rollouts, or if the run's task is code and `own` does not name the same task.
+    rollouts, if `own` does not name the run's task and that task is not built in, or if the sent settings are invalid
+    in this version.
     """
     sent = SentSettings.model_validate_json(text)
     _refuse_unnamed_code(sent, own)

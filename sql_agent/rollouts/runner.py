@@ -86,7 +86,7 @@ class ConcurrentRunner:
             await self._exporter.close()
 
     async def _take(self, limit: int) -> Sequence[agl.AttemptedRollout]:
-        """Take queued rollouts; first mark those in a lost answer as failed, so that they are run again."""
+        """Take queued rollouts; if an answer was lost, first fail the rollouts in that answer: they are run again."""
         try:
             if self._answer_lost:
                 await fail_rollouts(
@@ -179,7 +179,7 @@ class Heartbeat:
 def end_without_descriptors() -> None:
     """Exit with the code EMFILE if no file descriptor is left, so that the supervisor replaces this process.
 
-    Otherwise all later rollouts would be lost with a connection error.
+    A process without descriptors would lose all later rollouts with a connection error.
     """
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))

@@ -80,7 +80,7 @@ class RunnerRole:
             await self._follow(*found)
 
     async def _follow(self, algorithm: Lease, beat: float) -> None:
-        """Print the state of `algorithm`, and start the runners once it is ready; `beat` is its last heartbeat."""
+        """Print the state of `algorithm`, last seen at `beat` (Unix time); start runners once its policy answers."""
         if algorithm.end is not None:
             self._say(f"The run {algorithm.run} {algorithm.end}; this runner leaves")
             self._ended.set()

@@ -42,7 +42,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
         self._ended: deque[str] = deque()
 
     async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
-        """Store `spans`, except those of deleted rollouts, for which the base class would refuse all spans."""
+        """Store `spans` without those of deleted rollouts: one such span makes the base class refuse all `spans`."""
         known = [span for span in spans if span.rollout_id in self._start_time_by_rollout]
         return list(await super().add_many_spans(known))
 
@@ -112,7 +112,7 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None
     ) -> Sequence[agl.AttemptedRollout]:
-        """Take queued rollouts. Raises STORE_ERRORS or ValueError, which the base class hides."""
+        """Take queued rollouts. Raises STORE_ERRORS or ValueError; the base class hides these errors."""
         if not limit:
             return []
         session = await self._get_session()
@@ -128,7 +128,7 @@ def is_refusal(error: Exception) -> TypeGuard[aiohttp.ClientResponseError]:
 
 
 async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[[agl.Rollout, str], bool]) -> int:
-    """Mark the started rollouts for which `of(rollout, worker_id)` is true as failed for `reason`; return how many."""
+    """Fail each started rollout if `of(rollout, worker_id)` is true, with `reason` as metadata; return how many."""
     lost = 0
     for rollout in await store.query_rollouts(status_in=list(STARTED)):
         attempt = getattr(rollout, "attempt", None)

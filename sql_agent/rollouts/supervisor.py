@@ -65,10 +65,10 @@ class Supervisor:
 
     The supervisor is small and has one thread, so it can fork at any time; the trainer, with torch and threads, cannot.
     `jobs` are functions by name; a child calls one of them with the argument of `start`. A dead child is replaced by a
-    child with the same argument, except after five consecutive deaths right after the start. Only the parent process
-    handles signals: supervisor and children ignore SIGINT and SIGHUP, and the supervisor also SIGTERM. If the parent
-    dies without `stop`, the supervisor calls `if_killed` with the cause, such as "was killed", and ends all children
-    and itself.
+    child with the same argument, unless it was the fifth in a row that died right after its start. Only the parent
+    process handles signals: supervisor and children ignore SIGINT and SIGHUP, and the supervisor ignores SIGTERM. If
+    the parent dies without `stop`, the supervisor calls `if_killed` with the cause, such as "was killed", and ends all
+    children and itself.
     """
 
     def __init__(self, jobs: Mapping[str, Job], *, if_killed: Callable[[str], object] = lambda _how: None) -> None:

@@ -139,7 +139,7 @@ def joined_versions(first: tuple[int, int] | None, second: tuple[int, int] | Non
 
 
 def turns_of(triplets: Iterable[Any], train_roles: str) -> list[Turn]:
-    """Return the turns of a rollout from its `triplets`, which are those of `TokenIdAdapter`.
+    """Return the turns of a rollout from its `triplets`, as returned by `TokenIdAdapter`.
 
     A turn is trained if it has no role, or if the regular expression `train_roles` matches its whole role.
     """

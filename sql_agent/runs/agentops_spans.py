@@ -30,8 +30,8 @@ _KIND = "agentops.span.kind"
 def open_agentops(run: TrackedRun) -> Iterator[Tracker]:
     """Log in to AgentOps, and yield a tracker that sends rollouts but no metrics.
 
-    The spans are made here, from the records of rollouts: the spans of a second tracer in the runners would also go to
-    the store.
+    The spans are made here, from the records of rollouts, because a second tracer in the runners would also send its
+    spans to the store.
     """
     settings = AgentOpsSettings()
     key = settings.api_key.get_secret_value() if settings.api_key else ""

@@ -228,7 +228,7 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Alarm:
-    """A symptom of reward hacking: a sentence with {names}, which pages can translate, and values for the names."""
+    """A symptom of reward hacking: a `text` with placeholders such as {a}, for translation, and their `values`."""
 
     text: str
     values: Mapping[str, str]
@@ -267,7 +267,7 @@ def _alarm(text: str, form: str, before: float, after: float) -> Alarm:
 
 
 def _ends(steps: Lines, name: str) -> tuple[float, float] | None:
-    """Return the means of the metric `name` over the first five and the last five steps; None if either lacks it."""
+    """Return the mean of the metric `name` over the first five steps and over the last five; None if one is missing."""
     ends = [
         [value for line in part if isinstance(value := line.get(name), int | float)]
         for part in (steps[:_STEPS], steps[-_STEPS:])

@@ -34,7 +34,7 @@ _COLUMNS = (
 def render_report(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]]) -> str:
     """Return the HTML of a report that works offline, with its content security policy in a meta tag.
 
-    `page` has all data but the records of the rollouts. They are in `blocks`: for each run, the result of
+    `page` has all data except the records of the rollouts. `blocks` has these records: for each run, the result of
     `RolloutPack.blocks`.
     """
     nonce = secrets.token_urlsafe(16)
@@ -67,7 +67,7 @@ def packed(page: Mapping[str, Any]) -> bytes:
 
 
 def dictionary(more: Mapping[str, str]) -> str:
-    """Return the Chinese translations for all pages, and `more`, as JSON that is safe inside HTML."""
+    """Return the Chinese translations for all pages and the translations `more`, as JSON that is safe inside HTML."""
     return json.dumps(json.loads(asset("zh.json")) | dict(more), ensure_ascii=False).replace("<", "\\u003c")
 
 

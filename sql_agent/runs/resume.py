@@ -127,7 +127,7 @@ def cut_to_checkpoint(folder: Path, steps: int) -> str:
 
 
 def how_to_go_on(folder: Path) -> str:
-    """Return what the user must run to resume the run in `folder`, or to start it again without a checkpoint."""
+    """Return which command resumes the run in `folder`, or starts it again if it has no checkpoint."""
     resumed = "" if last_saved_step(folder) is None else f" with --resume run_name={folder.name}"
     return f"the same command{resumed}"
 

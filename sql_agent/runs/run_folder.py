@@ -52,7 +52,7 @@ _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", 
 
 
 def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any]) -> Settings:
-    """Return the settings of `run`, overridden by `overrides` and by `flags` (without `model`)."""
+    """Return the settings of `run`, overridden by `overrides` and by `flags` other than `model`."""
     *weaker, command_line = read_sources(overrides, flags={k: v for k, v in flags.items() if k != "model"})
     return merge([*weaker, run_source(run), command_line])
 
@@ -136,7 +136,7 @@ class GrowingLines:
 
 @dataclass(frozen=True)
 class LargestGain:
-    """A question and its rewards (0–1.1) in two validations; `questions` is how many questions both have graded."""
+    """A question and its rewards (0–1.1) in two validations; `questions` is the number of questions graded in both."""
 
     question: Question
     first: float

@@ -116,7 +116,7 @@ class RunLog:
     def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         """Append the metrics of a validation, {set: {metric: value}}, and return them as {`val/SET/METRIC`: value}.
 
-        `step` is the number of GRPO steps before the validation; UNTRAINED is before supervised fine-tuning.
+        `step` is the number of GRPO steps so far, or UNTRAINED before supervised fine-tuning.
         """
         named = {f"val/{name}/{key}": value for name, of_set in values.items() for key, value in of_set.items()}
         self._append(VALIDATION, [{"step": step, **named}])

@@ -52,7 +52,7 @@ class Tracker(NamedTuple):
 
     `metrics(step, values)` sends metrics such as `train/reward/mean`. `table(step, name, rollouts)` sends rollouts as
     the table `train/rollouts` or `val/rollouts`. `losses(values)` sends the loss of each step of supervised fine-tuning
-    as `sft/loss`, before any other metric; None: `metrics` sends the losses.
+    as `sft/loss`, before any other metric; if `losses` is None, `metrics` sends the losses.
     """
 
     metrics: Callable[[int, Mapping[str, float]], None]
@@ -73,7 +73,7 @@ def check_trackers(settings: Settings) -> None:
 class Trackers:
     """Sends metrics and rollouts to the trackers in `settings`.
 
-    `say` reports a tracker that fails, which gets no more data.
+    If a tracker fails, `say` reports the failure, and the tracker gets no more data.
     """
 
     def __init__(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> None:

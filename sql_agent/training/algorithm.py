@@ -124,7 +124,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             )
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
-        """Await a reply that may never come from another process; return None as soon as a signal ends the run."""
+        """Return the result of `waiting`, or None as soon as a signal comes: other processes may never answer."""
         task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -55,8 +55,9 @@ class Duration:
 def estimate(settings: Settings, parameters: int) -> Duration:
     """Estimate the duration of a run with `settings`; the model has `parameters` parameters.
 
-    The seconds of the nearest measured run are scaled: sampling, which waits for memory and for the tool, by the square
-    root of the parameters, the update by the parameters, and both by the number of rollouts.
+    The seconds of the nearest measured run are scaled. The time of rollouts grows with the square root of the
+    parameters, because sampling also waits for memory and for the tool; the time of the update grows with the
+    parameters. Both times grow with the number of rollouts and shrink with the number of GPUs.
     """
     train, backend = settings.train, settings.backend
     nearest = _nearest(settings, parameters)

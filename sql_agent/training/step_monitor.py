@@ -24,7 +24,7 @@ _MAX_LINE = 500  # maximum number of characters in a message about a lost rollou
 
 
 def update_metrics(rollout_s: float, update_s: float, figures: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a step under names that both backends use; `figures` are those of the policy update."""
+    """Return the durations of a step and the metrics `figures` of the policy update by names that both backends use."""
     timing = {"timing/rollout_s": rollout_s, "timing/update_s": update_s}
     return timing | {f"update/{name}": value for name, value in figures.items()}
 
@@ -143,7 +143,7 @@ class StepMonitor:
         self._ui.validation(step, measured)
 
     def close_step(self, step: int, update: Mapping[str, float]) -> None:
-        """Write the rollouts and the metrics of training step `step`; `update` has those of `update_metrics`.
+        """Write the rollouts and metrics of training step `step`; `update` includes the metrics of `update_metrics`.
 
         In verl's asynchronous trainer modes, a group that still has running rollouts is counted in a later step.
         """

@@ -145,7 +145,7 @@ class GrpoUpdate:
     ) -> tuple[Tensor, float]:
         """Return the loss of a micro-batch, KL penalty included, and the number of its clipped tokens.
 
-        `prefix` and `of_reference` are the shared prefix under the policy and under the reference.
+        `prefix` and `of_reference` are the shared prefix as computed by the policy and by the reference.
         """
         sequences = [item.sequence for item in batch]
         new, mask = self._forward(self._policy.model, sequences, prefix)

@@ -35,8 +35,8 @@ def attend(
 
     `query` has the shape (rows, heads, tokens, head size); `key` and `value` may have fewer heads. With a prefix,
     `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may attend. One matrix product multiplies
-    the queries of all rows by the keys of the prefix: most of the time would go into reading a copy of the prefix for
-    each row. Returns the output (rows, tokens, heads, head size), and None for the attention weights.
+    the queries of all rows by the keys of the prefix: with a copy of the prefix for each row, most of the time would go
+    into reading the copies. Returns the output (rows, tokens, heads, head size), and None for the attention weights.
     """
     if prefix is None or attention_mask is None:
         result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)

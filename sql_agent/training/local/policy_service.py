@@ -144,7 +144,7 @@ class PolicyService:
 
 
 def _is_wanted(job: _Job) -> bool:
-    """Return whether the client of `job` still waits; if so, the job's future can no longer be cancelled.
+    """Return whether the client of `job` still waits, and prevent a later cancellation of the job's future.
 
     Setting the result of a cancelled future would raise an error and fail all turns of the batch.
     """
@@ -197,7 +197,7 @@ def _matmul_s(dtype: torch.dtype) -> float:
 def release_freed_memory() -> None:
     """Free unreachable objects, and return the memory that glibc keeps to the system.
 
-    Sampling and training need memory by turns. Without it, the models and optimizers of ended phases stay in memory.
+    Without this call, the models and optimizers of one phase, sampling or training, stay in memory during the next.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -80,7 +80,7 @@ class Sampler:
     ) -> None:
         """Add a row for each of `requests`, and run `tails`, the uncached ends of the prompts, through the model.
 
-        The tokens before a tail are cached: `shared` tokens of the common prefix, then those of the row's `starts`.
+        The tokens before a tail are cached: the first `shared` in the common prefix, the others in `starts`.
         """
         lengths = [len(tail) for tail in tails]
         for start in starts:
@@ -127,7 +127,8 @@ class Sampler:
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
         """Return the length of the cached prefix if all `prompts` begin with this prefix, else 0.
 
-        If a prompt begins otherwise and no row is active, the common prefix of `prompts` is cached instead.
+        If a prompt begins differently and no row is active, the common prefix of `prompts` first replaces the
+        cached one, if there are several prompts and their common prefix is long.
         """
         known = len(self._prefix)
         if not (known and all(len(p) > known and p[:known] == self._prefix for p in prompts)):
@@ -163,7 +164,7 @@ class Sampler:
 def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
     """Split the indices of `tails` into parts in which no tail is more than twice as long as another.
 
-    Otherwise, the padding for one long tool result among 96 rows made a step take three times as long.
+    Without such parts, the padding for one long tool result among 96 rows made a step take three times as long.
     """
     parts: list[list[int]] = []
     for index in sorted(range(len(tails)), key=lambda index: len(tails[index])):

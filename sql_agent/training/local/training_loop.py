@@ -109,9 +109,9 @@ class LocalGrpo(TrainingAlgorithm):
             await self._validate(scheduler, trainer.step, val)
 
     def _another_fits(self, step: int, step_s: float, *, say: bool) -> bool:
-        """Return whether, after training step `step`, one more of `step_s` seconds fits into `local.max_minutes`.
+        """Return whether, after training step `step`, another step of `step_s` s still fits into `local.max_minutes`.
 
-        The time of another validation is kept free. Prints how many steps fit, with `say` or if no other does.
+        The time of a validation is kept free. Prints how many steps fit, if `say` is true or no other step fits.
         """
         minutes, steps = self._settings.local.max_minutes, self._settings.train.steps
         if minutes is None or step >= steps:
@@ -213,7 +213,7 @@ class LocalGrpo(TrainingAlgorithm):
 
 
 def _so_far(tasks: Sequence[asyncio.Task[FinishedRollout]], seconds: float) -> str:
-    """Return a text with the tokens per second and the mean reward of the finished `tasks`, started `seconds` ago."""
+    """Return tokens per second and mean reward of the ended `tasks` as text; all `tasks` started `seconds` ago."""
     ended = [task.result() for task in tasks if task.done() and not task.cancelled() and not task.exception()]
     rewards = [rollout.reward for rollout in ended if rollout.reward is not None]
     if not rewards:

@@ -106,7 +106,8 @@ def _common(first: Sequence[int], second: Sequence[int]) -> int:
 class _Bounds:
     """The numbers of queries and keys of a packed row's segments, and their cumulative sums as tensors.
 
-    `keys` are the indices in the row of the keys of all segments, or None if each segment attends only to itself.
+    `keys` lists, segment by segment, the indices of the tokens to attend to. It is None if each segment attends only to
+    itself.
     """
 
     query_lengths: Sequence[int]

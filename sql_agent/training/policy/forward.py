@@ -75,7 +75,7 @@ class SharedPrefix:
         return cache
 
     def backward(self) -> None:
-        """Add the gradients of the weights by the prefix, after the backward passes of all micro-batches."""
+        """Add the prefix's part of the weights' gradients; call after the backward passes of all micro-batches."""
         pairs = [(computed, read.grad) for computed, read in zip(self._computed, self._read, strict=True)]
         used = [(computed, grad.to(computed.dtype)) for computed, grad in pairs if grad is not None]
         torch.autograd.backward([computed for computed, _ in used], [grad for _, grad in used])

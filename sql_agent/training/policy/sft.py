@@ -105,7 +105,7 @@ def fine_tuned_model(
 
 
 def copy_losses(model: str, target: Path) -> None:
-    """Copy the losses of a cached `model` to the file `target`, which exists already if the model was not cached."""
+    """Copy the losses of a cached `model` to the file `target`, unless a fine-tuning in this run has written it."""
     losses = Path(model) / _LOSSES
     if losses.is_file() and not target.exists():
         shutil.copyfile(losses, target)
@@ -298,8 +298,8 @@ def example(
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
     """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
 
-    Fewer than 512 demonstrations are all lookups, of each column in turn: among 128 demonstrations of all types, only
-    21 were lookups, for 22 columns.
+    Fewer than 512 demonstrations are all lookups, if there are lookups, and the columns alternate: among 128
+    demonstrations of all types, only 21 were lookups, for 22 columns.
     """
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}
@@ -316,7 +316,7 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
 
 
 def _even_lookups(lookups: Sequence[Question]) -> list[Question]:
-    """Return the `lookups` of each column in turn, except those whose last statement reads several columns."""
+    """Return `lookups` in an order in which columns alternate, without those whose last SQL reads several columns."""
     by_column: dict[str, list[Question]] = {}
     for question in (q for q in lookups if q.statements):
         column = question.statements[-1].partition(" WHERE ")[0]

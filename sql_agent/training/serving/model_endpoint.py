@@ -29,8 +29,8 @@ def model_endpoint(
 ) -> Iterator[ModelEndpoint]:
     """Serve `settings.model` inside the context, with vLLM if this machine has a GPU and vLLM, else on the CPU.
 
-    Without `settings.model`, serve the bundled model after `sft.steps` steps of supervised fine-tuning. `share` is that
-    of `vllm_endpoint`.
+    Without `settings.model`, serve the bundled model after `sft.steps` steps of supervised fine-tuning. `share` is
+    passed to `vllm_endpoint`.
     """
     temperature = settings.agent.val_temperature
     has_gpu = importlib.util.find_spec("vllm") is not None and shutil.which("nvidia-smi") is not None
@@ -71,7 +71,7 @@ def vllm_endpoint(
 
 
 def _free_share() -> float:
-    """Return 0.9 times the free share (0–1) of the GPU's memory, because vLLM does not start if it needs more."""
+    """Return 0.9 times the free share (0–1) of the GPU's memory; vLLM does not start with more than the free share."""
     import torch  # noqa: PLC0415  slow, and `trainer` must be imported before torch
 
     if not torch.cuda.is_available():

@@ -74,7 +74,7 @@ def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
 
 
 def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> Ids:
-    """Return the ids of the stop tokens, first that of the token that the chat template writes after a turn.
+    """Return the ids of the stop tokens; the first is the token that the chat template writes after a turn.
 
     Raises ModelError when neither the tokenizer nor `generation` has a stop token.
     """

@@ -61,13 +61,13 @@ def ran_out_in_update(log: Path) -> bool:
 
 
 def last_line(log: Path) -> str:
-    """Return the last non-empty line of a log without colours (at most its last 500 characters)."""
+    """Return the last non-empty line of a log (at most its last 500 characters), with its colour codes removed."""
     lines = map(_plain, reversed(_lines(log)))
     return next((line[-_SHOWN:] for line in lines if line), "it printed nothing")
 
 
 def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
-    """Return verl's finite metrics `values` of a step, and those of `update_metrics` that are computed from them."""
+    """Return verl's metrics `values` of a step that are finite numbers, and the `update_metrics` computed from them."""
     known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
     update_s = sum(known.get(f"timing_s/{stage}", 0.0) for stage in _UPDATE_STAGES)
     figures = {"grad_norm": known["actor/grad_norm"]} if "actor/grad_norm" in known else {}

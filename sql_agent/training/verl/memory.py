@@ -59,7 +59,7 @@ class Card:
 
     @property
     def vllm_share(self) -> float:
-        """The share (0–1) of the card's memory for a vLLM that is alone."""
+        """The share (0–1) of the card's memory for vLLM when no other process needs the card."""
         return 0.9 * self.free / self.total
 
 
@@ -67,7 +67,7 @@ class Card:
 class Load:
     """The properties of a run that determine the memory of each of its `gpus` GPUs.
 
-    `length` is the maximum number of tokens in a rollout. With `is_apart`, other GPUs sample. `tokens` (of a
+    `length` is the maximum number of tokens in a rollout. With `is_apart`, other GPUs run vLLM. `tokens` (of a
     micro-batch), `checkpointing` and `vllm` (bytes) are None unless `verl.config` sets them.
     """
 
@@ -168,7 +168,7 @@ def _fixed_parts(shape: Shape, load: Load) -> dict[str, Parts]:
 
 
 def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> tuple[float, int | None]:
-    """Return the bytes that vLLM gets, and those of its cache: what `others` leave, but enough for a few rollouts."""
+    """Return the bytes of vLLM and of its cache; vLLM gets what `others` leave, but enough for a few rollouts."""
     if load.vllm is not None:
         return load.vllm, None
     model = (2 * shape.parameters + 8 * _VLLM_BATCH * shape.intermediate) / load.tensor_parallel + 0.5 * GB

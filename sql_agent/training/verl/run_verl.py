@@ -98,7 +98,7 @@ class VerlGrpo(TrainingAlgorithm):
     async def _fine_tune(self, verl: asyncio.subprocess.Process) -> None:
         """Run supervised fine-tuning in another process while `verl` starts, unless a resumed run has its result.
 
-        With `train.validate_untrained`, a process before it asks the untrained model the validation questions. Raises
+        With `train.validate_untrained`, another process first asks the untrained model the validation questions. Raises
         TrainingError when a process fails.
         """
         run = self._log.folder
@@ -129,10 +129,10 @@ class VerlGrpo(TrainingAlgorithm):
     async def _finished(
         self, module: str, what: str, verl: asyncio.subprocess.Process, poll: Callable[[], None]
     ) -> bool:
-        """Run `python -m module` with this run's folder, and call `poll` until it has ended; return whether it has.
+        """Run `python -m module` with this run's folder, call `poll` meanwhile, and return True when it has ended.
 
-        The process is ended early, and the result is False, when verl ends, a signal comes or the run fails; `_follow`
-        then reports the reason. Raises TrainingError when the process fails; `what` is its name in the error.
+        When verl ends, a signal comes or the run fails, end the process early and return False; `_follow` then reports
+        the reason. Raises TrainingError when the process fails; `what` is its name in the error.
         """
         log = self._log.folder / f"{module.rpartition('.')[2]}.log"
         with log.open("ab") as output:
@@ -235,7 +235,7 @@ class VerlGrpo(TrainingAlgorithm):
         return f"see {self._verl_log}, repair the cause, then start the run again"
 
     def _killed(self, code: int, kills: int) -> TrainingError:
-        """Return the error for a killed verl, and replace the monitor's failure, which is only a consequence."""
+        """Return the error for a killed verl; it replaces the monitor's failure, which the kill has caused."""
         hint = f"see its log {self._verl_log}, then start the run again"
         self._monitor.failure = TrainingError(f"verl {how_killed(code, kills)}", hint=hint)
         return self._monitor.failure

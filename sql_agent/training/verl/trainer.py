@@ -81,7 +81,7 @@ def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: i
     """Return the indices of the sequences to train, in ascending order: those in groups whose rewards differ.
 
     `groups` and `rewards` have one element for each sequence. The number of sequences must be divisible by `multiple`,
-    so sequences of other groups are added. If there are too few other sequences, all indices are returned.
+    so sequences of groups with equal rewards are added. If these are too few, all indices are returned.
     """
     rewards_of: defaultdict[str, list[float]] = defaultdict(list)
     for group, reward in zip(groups, rewards, strict=True):
@@ -93,9 +93,9 @@ def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: i
 
 
 def _only_the_advantage_trains(config: Any) -> bool:
-    """Return whether equal rewards in a group give no gradient, because neither KL nor distillation is in the loss.
+    """Return whether equal rewards in a group give no gradient: with GRPO's advantages, and no KL or distillation.
 
-    The entropy term of the loss is ignored, because only groups whose rewards differ need diverse answers.
+    An entropy term in the loss is ignored, because only groups whose rewards differ need diverse answers.
     """
     algorithm = config.algorithm
     return (

@@ -1,4 +1,4 @@
-"""Ask the model of a verl run the validation questions before it is trained.
+"""Ask the untrained model of a verl run the validation questions.
 
     python -m sql_agent.training.verl.untrained RUN_FOLDER
 
