@@ -78,7 +78,7 @@ def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database
 
 
 def _of_named_rows(question: Question, database: Database) -> Iterator[Evidence]:
-    """Yield, for each row that the question names, what the reference quotes of its most quoted cell."""
+    """Yield the items that the reference quotes from the most quoted cell of each row that the question names."""
     named = [value for value in database.named_values(question.question) if value.operator == "="]
     for table, column, name in ((*place, value.value) for value in named for place in value.columns):
         text, key = database.dialect.text_literal(name), database.schema.row_key(table)

@@ -125,7 +125,7 @@ def read_example(question: Question, database: Database, reader: Reader, names: 
 
 
 def _without_reading(question: Question, database: Database) -> dict[str, list[str]]:
-    """Return statements that only seem to read the evidence, by kind."""
+    """Return, by name, statements that only look as if they read the evidence, such as "by_heart_constant"."""
     if not question.evidence:
         return {}
     text = database.dialect.text_literal
@@ -152,7 +152,7 @@ def _key(database: Database, table: str) -> str:
 
 
 def reference_form(question: Question, reader: Reader) -> Form:
-    """Return the form of the reference answer, by the rules of the judge "facts"."""
+    """Return the kind of the reference answer by the rules of the judge "facts", such as "number"."""
     if reader.is_refusal(question.answer):
         return "refusal"
     if is_prose(question.answer, question.lang):
@@ -254,7 +254,7 @@ async def _graded(
 
 
 def _as_if_read(cells: tuple[str, ...]) -> QueryCall:
-    """Return a call whose result is one row of `cells`, for a question without SQL."""
+    """Return a query call whose result is one row of `cells`, in place of missing gold SQL."""
     columns = tuple(f"c{number}" for number in range(len(cells)))
     answer = QueryAnswer(status="ok", columns=columns, records=(cells,), count=1, from_tables=True)
     return QueryCall(sql="", answer=answer, seconds=0.0)

@@ -140,7 +140,7 @@ def language(text: str) -> Lang:
 def _column(
     row: Mapping[str, Any], name: str, spellings: Mapping[str, tuple[str, ...]], mapped: Mapping[str, str]
 ) -> str:
-    """Return the column of `row` that contains the field `name`, else the field's first spelling."""
+    """Return the first column for the field `name` with a value in `row`, or the first if none has one."""
     known = (mapped[name],) if name in mapped else spellings[name]
     return next((column for column in known if value_at(row, column) is not None), known[0])
 

@@ -79,7 +79,7 @@ class _Requests:
     async def ask(
         self, prompt: str, form: type[Form], shown: str, accepts: Callable[[Form], bool] = lambda _: True
     ) -> Form:
-        """Return the reply, parsed by the pydantic model `form`; a request to repair a reply shows the form `shown`."""
+        """Return the reply, parsed by the pydantic model `form`. The retry after a wrong reply shows `shown`."""
         try:
             reply, spent = await self.client.ask(prompt, form, repair=_REPAIR.format(form=shown), accepts=accepts)
         except JudgeError as error:
@@ -95,7 +95,7 @@ class QuestionWriter:
 
     `wordings` is how many texts are requested for a question, MOST_WORDINGS at most. `tables` describe the database to
     the teacher, by language. `namings` are the name columns and aliases of each table. `words` are the task's words by
-    language. `names_in` finds names of rows in a text. `used` collects the texts that pass the checks without a model.
+    language. `names_in` finds names of rows in a text. `used` collects the texts that pass `rewrite_checks.py`.
     """
 
     client: JudgeClient
@@ -181,7 +181,7 @@ class QuestionWriter:
         return calls
 
     async def _read_off(self, question: Question, found: QueryCall, requests: _Requests) -> str:
-        """Return the answer that the rows give: the reference if the cells are its facts, else the teacher's answer."""
+        """Return the reference if its facts are the cells of `found`, none optional, else the teacher's answer."""
         cells = [str(cell) for record in found.answer.records for cell in record if cell is not None]
         if question.enough is None and sorted(cells) == sorted(facts_of(question.answer)):
             return question.answer
@@ -204,7 +204,7 @@ class QuestionWriter:
 
 
 def _voices(question: Question, half: Half, count: int) -> list[str]:
-    """Return personas by the question's id, because at temperature 0 a model would always invent the same personas."""
+    """Return personas chosen by the question's id: at temperature 0 a model would always invent the same ones."""
     voices = tomllib.loads(prompt_file(__file__, "voices.toml"))[question.lang][half]
     first = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8], "big")
     return [voices[(first + place) % len(voices)] for place in range(count)]

@@ -43,7 +43,7 @@ class Problem(NamedTuple):
 
 
 class UsedTexts:
-    """The texts of all questions, and the wordings of each half. A wording is a text without its `kept_texts`."""
+    """The texts of all questions, and the wordings of each `Half`. A wording is a text without its `kept_texts`."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = set(map(normalise, texts))
@@ -67,8 +67,8 @@ def kept_texts(question: Question) -> tuple[str, ...]:
     """Return the texts that a new wording must contain verbatim.
 
     These are the string literals of the gold SQL, the quotes of the evidence and the items of these quotes, as far as
-    they occur in the question, and the question's other numbers. A misspelt name is one of these texts, because the
-    first statement of the gold SQL searches for it.
+    they occur in the question, then the numbers of the question that these texts do not contain. A misspelt name is
+    kept, because the first statement of the gold SQL searches for it.
     """
     asked = normalise(question.question)
     texts = [*_sql_texts(question), *(item.quote for item in question.evidence)]
@@ -143,7 +143,7 @@ def _is_new(item: str, old: str, new: str) -> bool:
 
 
 def _occurs_in(part: str, text: str) -> bool:
-    """Return whether a word or number in `text` begins with `part`: not "iron" in "environment", nor "1" in "10"."""
+    """Return whether `part` is in `text` with no letter a–z or digit before it, and no digit after it."""
     return re.search(rf"(?<![a-z0-9]){re.escape(normalise(part))}(?!\d)", normalise(text)) is not None
 
 

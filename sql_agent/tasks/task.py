@@ -67,7 +67,7 @@ class Task:
     disclaimer         last line of a command's output and first line of a page
     describe           system prompt of a workflow's roles: a description of the database
     instructions       system prompt of the workflow react: the same description, and how to answer
-    labels             everyday names of columns in a language, by table and column, for thoughts in demonstrations
+    labels             everyday names of columns in a language, by table and column; demonstrations say them
     question_text      the question as the model reads it, perhaps with the values of the database that it names
     answer_is_sql      whether the answer to a question is a SQL statement, not the result of the statement
     checks_results     whether in the workflow check-rewrite the model checks results; else a result with rows is final
@@ -83,7 +83,7 @@ class Task:
     prepare_database   makes a missing default database only, for commands that read no question file
     words              refusal sentences, measure words and synonyms by language, for the judge "facts"
     make_judge         builds the judge of the settings
-    rule               rule part of the reward, 0.0–0.1, of a rollout's queries
+    rule               part of the reward (0.0–0.1) that rules compute from a rollout's queries
     metrics            the task's own metrics of rewarded rollouts, by name
     """
 
@@ -149,7 +149,7 @@ class Task:
         return open_database(self.database_source(settings), self.schema, settings.database_limits())
 
     def databases(self, settings: Settings, own: Source | None = None) -> DatabasePool:
-        """Return a pool that opens databases by `Question.database` on first use; `own` replaces the run's own.
+        """Return a pool that opens databases by `Question.database` on first use. `own` replaces the run's database.
 
         The pool raises DataError for an unknown name, DatabaseFileError for a missing database, table or column.
         """
@@ -182,9 +182,9 @@ class Task:
     def questions(self, settings: Settings, split: Split) -> list[Question]:
         """Return the questions of `split` whose type is in `data.task_types`, or all questions if that list is empty.
 
-        `data.mapping` applies to a file named in the settings. `of_split` selects from every file, so that held-out
-        questions are never trained on, but a validation file named in the settings is used whole. Raises ConfigError
-        for a missing file, mapping or type, and DataError for an error in the file.
+        `data.mapping` applies to a file named in the settings. A validation file named in the settings is used whole.
+        From any other file `of_split` selects, so that held-out questions are never trained on. Raises ConfigError for
+        a missing file, mapping or type, and DataError for an error in the file.
         """
         path = self.question_file(settings, split)
         is_users = path == _question_setting(settings, split)
@@ -265,7 +265,7 @@ def disclaimer_of(name: str) -> str:
 
 
 def default_settings(task_name: str) -> list[Path]:
-    """Return the path of a built-in task's defaults.toml, or an empty list."""
+    """Return [path of the built-in task's defaults.toml], or [] if there is no such file."""
     path = Path(__file__).with_name(task_name) / "defaults.toml"
     return [path] if task_name in BUILT_IN and path.exists() else []
 

@@ -55,7 +55,7 @@ class Row:
     named: bool
 
     def evidence(self, column: str) -> tuple[Evidence, ...]:
-        """Return the cell of `column` as evidence; () for a row without a number, or an empty cell."""
+        """Return the cell of `column` as evidence; () if the row has no row key, or the cell is NULL."""
         cell = self.values[column]
         if self.number is None or cell is None:
             return ()
@@ -183,10 +183,10 @@ class Catalog:
 
     @cache
     def terms(self, table: str, column: str) -> Mapping[str, int]:
-        """Return {word: number of rows} for words that people search for in a list or a column with a vocabulary.
+        """Return {search term: number of rows} for a list, or for a column with `words` or a vocabulary.
 
-        Without a vocabulary, clauses and words with digits are left out. A word must be in two rows or more. In a list
-        of a large table it must be in three; in any list, one row fewer is enough if several columns have the word.
+        A term of `words` or a vocabulary must be in at least two rows. An item of any other list must be in at least
+        two rows (three in a large table, one fewer if several columns have it), and be no clause and have no digit.
         """
         described = self.column(table, column)
         found = {
@@ -222,7 +222,8 @@ class Catalog:
     def part(self, row: Row, column: str, part: Part) -> list[str]:
         """Return the items or sentences of a cell that belong to `part`.
 
-        Return [] if all items belong to it, if one is unclear, or if an answer cannot repeat so many characters.
+        If `part` has words, return [] when all items belong to `part`, when any other item is unclear, or when the
+        answer would be longer than LONGEST_ANSWER.
         """
         is_list = self.column(row.table, column).kind == "list"
         items = self._items(row, column) if is_list else self.sentences(row, column)
@@ -276,7 +277,8 @@ class Catalog:
     ) -> list[Row]:
         """Return the rows that meet all `conditions` but not `without`; [] if there are more than `most`.
 
-        Return [] also if the conditions' tests match other rows, in which a longer item contains the searched item.
+        Return [] also if a SELECT with the tests of the conditions finds other rows, such as rows in which LIKE
+        finds the item inside a longer item.
         """
         exact = frozenset.intersection(*(self._exact(table, condition) for condition in conditions))
         tests = [test for condition in conditions for test in condition.tests]
@@ -289,7 +291,7 @@ class Catalog:
         return found if len(exact) == len(found) else []
 
     def having(self, table: str, condition: Condition) -> list[Row]:
-        """Return the rows that meet a condition, without rows in which a longer item contains the searched item."""
+        """Return the rows that meet a condition. In a list, one item must equal the searched item."""
         return [self.rows[table][place] for place in sorted(self._exact(table, condition))]
 
     def _exact(self, table: str, condition: Condition) -> frozenset[int]:
@@ -299,7 +301,7 @@ class Catalog:
 
     @cache
     def _places_of_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
-        """Return the places of the rows that have an item or a word, by its text."""
+        """Return a map from each item or searched word of a column to the places of the rows that have it."""
         if vocabulary := self.column(table, column).vocabulary:
             sources = [column_of(name, table) for name in vocabulary]
             words = {word for source in sources for word in self._words_of_column(*source)}
@@ -323,7 +325,7 @@ class Catalog:
 
     @cache
     def _joined(self, table: str, column: str) -> tuple[str, list[int], frozenset[int]]:
-        """Return the cells of a column as one text, the start of each cell in it, and the places of cells not NULL."""
+        """Return a column's cells as one text, each cell's offset in this text, and the places of non-NULL cells."""
         cells = self.database.tables[table].cells(column)
         texts = ["" if cell is None else fold(str(cell)) for cell in cells]
         begins = list(accumulate((len(text) + 1 for text in texts), initial=0))
@@ -406,7 +408,7 @@ class Catalog:
                 yield condition
 
     def _some(self, table: str, having: Mapping[str, int]) -> list[str]:
-        """Return a sample of the items, always the same sample; a third are the most common items, which rows share."""
+        """Return a sample of the items, always the same: the most common ones up to a third, then random ones."""
         most = _MOST_SEARCHED + len(self.rows[table]) // _ROWS_EACH
         common = sorted(having, key=lambda item: (-having[item], item))[: most // 3]
         rare = sorted(having.keys() - common)
@@ -419,7 +421,7 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 def _are_short(cells: Sequence[Cell]) -> bool:
-    """Return whether people say the cells of a column as a whole: no prose, and no float such as a latitude."""
+    """Return whether people say whole cells: their median length is below PROSE_CHARS, and none is a float."""
     return (
         not any(isinstance(cell, float) for cell in cells)
         and median([len(str(cell)) for cell in cells] or [0]) < PROSE_CHARS

@@ -21,8 +21,8 @@ _PERIODS: tuple[tuple[str, Operator], ...] = (("category", "="), ("after", ">"),
 class Condition:
     """A condition on the rows of a table.
 
-    Its `tests` are part of a statement, `opposite` are the tests for its opposite. `phrase` is the key of its wordings,
-    whose slots are `value` and `top`.
+    `tests` are the condition in SQL, and `opposite` the opposite condition, if there is one. `phrase` is the key of
+    the condition's wordings; `value` and `top` (the upper limit of a range) fill their slots.
     """
 
     column: str
@@ -39,7 +39,7 @@ def is_true(cell: Cell) -> bool:
 
 
 def equal(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
-    """Yield a condition for each value that no other value equals when case is ignored."""
+    """Yield the condition that `column` equals a value, for each value; leave out values that differ only in case."""
     values = Counter(cells)
     folded = Counter(str(value).casefold().strip() for value in values)
     for value in values:

@@ -142,8 +142,9 @@ def _column(name: str, column: Column, table: Table) -> str:
 def with_named_values(description: Description) -> Callable[[Question, Database], str]:
     """Return a function that returns a question and, in a second line, the database values that the question names.
 
-    An everyday word in `description.said` names its item, but not inside a longer value or everyday word: 肿 is no
-    word of 肿瘤. Parts of values that `description` uses to ask for a column, such as a label, are left out.
+    An everyday word in `description.said` stands for its item, but not inside a longer value or everyday word, such as
+    肿 in 肿瘤. Text that is only a part of a cell is left out if it occurs in the labels or wordings of `description`
+    and the question does not put it in quotes “…”.
     """
     wording = "\n".join(_SLOT.sub("\n", text) for text in _texts(description)).casefold()
     items = {word: item for item, words in description.said.items() for word in words if word not in wording}

@@ -78,23 +78,23 @@ class Column(Record):
     """A column of a table. All wordings are optional.
 
     label      what people call the column; `plural` is for several of its items, or for what a number counts
-    also       other words for the label, which half of the questions say
+    also       other words for the label; half of the questions say one of them
     meaning    what the model is told about the column, besides its name; default: the label
     separator  what separates the items of a list
     unit       unit of a number, such as kg
     values     the values of a category or a flag, if they are few; the model sees them
     near       columns that people confuse with this one
     vocabulary  columns (of another table: "table.column") whose items people search for in this one
-    words      words that people search for in this column; people search for other words, too, in a column of names
+    words      words that people search for in this column; in a column of names, they also search for other words
     unsaid     nobody searches for an item that contains one of these texts
     asides     what people say before a {question} about a row whose cell has {value}
     ask        ways to ask for the cell of {name}; `ask_two` for the cells of {name} and {other}
     confirm    ways to ask whether {value} is in the cell of {name}
     find       ways to ask for the rows with {value}; `count` for their number; `any_of` for any three of them
     find_two   ways to ask for the rows with {value} and {and_other}, a phrase of another column's `has` or `lacks`
-    then       ways to ask for another column of the rows with {value}, by name of the other column
+    then       maps another column to ways to ask for that column of the rows with {value}
     has        verb phrases for rows with {value}, such as "treat {value}"; `lacks` for rows without {value}
-    parts      parts of a list by a name of your own
+    parts      parts of a list, each under a name that you choose
     """
 
     kind: Kind
@@ -130,7 +130,7 @@ class Column(Record):
 
     @property
     def counts(self) -> bool:
-        """Whether the column is a number of things, which its plural names."""
+        """Whether the column is a number of things; `plural` names the things."""
         return self.kind == "number" and bool(self.plural)
 
     @property
@@ -140,7 +140,7 @@ class Column(Record):
 
     @property
     def cell_label(self) -> str:
-        """What people call the cell of a row: "materials" for a list, else "colour"."""
+        """What people call one cell: for a list the plural ("materials"), else the label ("colour")."""
         return self.labels if self.kind == "list" else self.label
 
 
@@ -169,7 +169,7 @@ class Claim(Record):
 class Search(Record):
     """Columns that people search together for a word, such as causes and exposures, and ways to `ask` for {value}.
 
-    People search for `words` or, without `words`, for what they search for in one of the columns.
+    If `words` is empty, people search for the items and words of each of the columns.
     """
 
     columns: tuple[str, ...] = Field(min_length=2)
@@ -182,11 +182,11 @@ class Table(Record):
 
     name         the column that names a row
     other_names  maps the name of a row to names that no cell contains, such as a brand
-    beside       words beside a name that do not make it the name of another row, such as a dosage form
+    beside       words that may stand next to a name and leave its meaning as it is, such as a dosage form
     absent       names that people may ask about and the table may lack
     unknown      questions about {name} that no column answers
-    claims       yes-no questions by a name of your own
-    searches     searches of several columns by a name of your own
+    claims       yes-no questions, each under a name that you choose
+    searches     searches of several columns, each under a name that you choose
     asked        columns that people ask about, by type of question; default: all columns
     pairs        pairs of columns that people ask about together in this order, by type of question
     alike        people compare rows that share items of these lists; default: all lists
@@ -223,8 +223,8 @@ class Table(Record):
 class Link(Record):
     """A column that refers to rows of another table: a foreign key or, if `contains`, a text with names of rows.
 
-    `ask` has ways to ask for a column of the rows that {name} refers to, by name of this column. A row that refers to
-    more than `most` rows is not asked about; `most` is 1 if the wordings speak of one row.
+    `ask` maps a column of the other table to ways to ask for it, in the rows that {name} refers to. A row that refers
+    to more than `most` rows is not asked about; `most` is 1 if the wordings speak of one row.
     """
 
     source: tuple[str, str]
@@ -326,7 +326,7 @@ def restricted(description: Description, columns: Mapping[str, Collection[str]])
 
 
 def plain(description: Description, ask: Mapping[str, Wordings]) -> Description:
-    """Return the description with no wordings but `ask`, which has ways to ask for a column, by kind of column."""
+    """Return the description with no wordings but those in `ask`, a map from kinds of columns to wordings."""
 
     def bare(column: Column) -> Column:
         kept = {key: getattr(column, key) for key in ("kind", "label", "plural", "separator", "unit", "values")}

@@ -74,10 +74,10 @@ class Drafting:
         evidence: bool = True,
         **more: Any,
     ) -> Draft:
-        """Return a draft whose last statement reads cells of the rows `found`; the question is about `also`, too.
+        """Return a draft whose last statement reads cells of the rows `found`. The question is about `also`, too.
 
-        `facts` are by default the names of the rows. The evidence is the cells that the statement reads; a name beside
-        another cell is no evidence. `more` are other fields of the draft.
+        `facts` are by default the names of `found`. The evidence is the cells that the statement reads, without the
+        names if it also reads other columns. `more` are other fields of the draft.
         """
         columns = [output.column for output in statements[-1].outputs]
         asked = [column for column in columns if len(columns) == 1 or column != found[0].name_column]
@@ -142,7 +142,10 @@ class Drafting:
         return Draft(wording, (statement,), ((number,),), (str(number),), evidence, keys, conditions=conditions)
 
     def _cells(self, task_type: str, *kinds: str) -> Iterator[tuple[Row, str, Column]]:
-        """Yield random named rows, each with a random column of `kinds` that `task_type` asks about; rows repeat."""
+        """Yield (row, column name, column) at random, with repetition.
+
+        The row is one that questions can name, the column one of `kinds` that questions of `task_type` can ask for.
+        """
         by_table = {table: rows for table in self._tables if (rows := self._catalog.named(table))}
         columns = {t: [c for c in self._table_columns(t, *kinds) if self._is_wanted(task_type, t, c)] for t in by_table}
         tables = [table for table in by_table if columns[table]]
@@ -171,7 +174,7 @@ class Drafting:
         return None if pairs is None else [second for first, second in pairs if first == column]
 
     def _conditions(self, task_type: str) -> list[tuple[str, Condition]]:
-        """Return the conditions for a question type in random order, in which columns take turns at first."""
+        """Return (table, condition) for a question type in random order, but with the columns mixed at the start."""
         by_column: dict[tuple[str, str], list[Condition]] = {}
         for table in self._tables:
             for condition in self._catalog.conditions(table):
@@ -185,7 +188,7 @@ class Drafting:
         return [(table, condition) for _, table, condition in sorted(places, key=lambda place: place[0])]
 
     def _other(self, task_type: str, table: str, first: Condition) -> Condition | None:
-        """Return a second condition, if possible one that a row meets together with the first, or None."""
+        """Return a second condition or None; if possible, at least one row meets both `first` and the second."""
         rows, by_word = self._catalog.having(table, first), self._catalog.conditions_by_word(table)
         beside = self._beside(task_type, table, first.column)
         if rows and by_word:
@@ -213,7 +216,7 @@ class Drafting:
         return filled(self._words["row"], table=described.label, name=name)
 
     def _spoken(self, column: Column) -> Column:
-        """Return the column with the label that a question says: in half of the questions one of `also`."""
+        """Return the column as a question calls it: half of the time its label is replaced by one of `also`."""
         if not column.also or self._chosen.random() < _LABEL_SHARE:
             return column
         label, english = self._chosen.choice(column.also), self._catalog.description.lang == "en"
@@ -278,7 +281,7 @@ class Drafting:
         return Wording(tuple(templates), slots, {})
 
     def _either(self, own: Sequence[str], key: str) -> tuple[str, ...]:
-        """Return a column's own wordings and, if they are few, the plain sentences `key`, which say the label."""
+        """Return a column's own wordings. If they are few, the general sentences `key`, with its label, come first."""
         return tuple(own) if len(own) >= _MANY_WORDINGS else (*self._words["sentences"][key], *own)
 
     def _shuffled(self, items: Iterable[_Item]) -> list[_Item]:

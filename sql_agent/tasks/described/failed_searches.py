@@ -1,4 +1,4 @@
-"""Put a realistic statement that finds nothing before a question's statements, so that its hint leads to the answer."""
+"""Start a question's statements with a realistic one that finds nothing and whose hint leads to the answer."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class FailedSearches:
         return next((route for each in found if (route := self.after(draft, *each)) is not None), None)
 
     def after(self, draft: Draft, first: Statement, needed: str) -> Route | None:
-        """Return the route from `first` to the statement that its hint suggests; None if `first` finds something.
+        """Return a route that starts with `first`; None if `first` fails or finds something.
 
-        If no suggested statement answers, the draft's own statement follows, provided that the hint contains `needed`;
-        else return None.
+        The next statement is one that the hint of `first` suggests, if it contains `needed` and returns the expected
+        rows. Otherwise the draft's own statements follow if the hint contains `needed`; if not, return None.
         """
         direct, sql = self.direct(draft), first.sql(self._catalog.database)
         answer = self._query(sql)
@@ -87,9 +87,9 @@ class FailedSearches:
         return Route((sql, *direct.statements), draft.expected) if needed in (answer.hint or "") else None
 
     def looking_again(self, route: Route) -> Route | None:
-        """Return the route, continued by the statement that the hint of its last statement suggests, if any.
+        """Return `route`. If its last statement finds nothing, add the first statement that the hint suggests, if any.
 
-        Return None if the suggested statement reads the same column, of another row.
+        Return None if the suggested statement has the same columns as the last one: then it reads another row.
         """
         answer = self._query(route.statements[-1])
         suggestions = suggested_statements(answer.hint) if finds_nothing(answer) else ()
@@ -99,7 +99,7 @@ class FailedSearches:
         return None if found.columns == answer.columns else Route((*route.statements, suggestions[0]), found.records)
 
     def two_columns(self, draft: Draft) -> Draft:
-        """Return the draft, if possible with a second column in its statement that people confuse with the first."""
+        """Return the draft. If possible, its statement also reads a column that people confuse with the first."""
         row, statement = draft.subject, draft.statement
         if row is None or draft.task_type not in _ONE_CELL or len(statement.outputs) != 1:
             return draft
@@ -144,7 +144,7 @@ class FailedSearches:
         return _with_test(draft, condition.tests[0], elsewhere), condition.column
 
     def _words_beside(self, draft: Draft, test: Comparison, text: str) -> tuple[Statement, str] | None:
-        """Return a statement that searches the value with the words beside it in `text`, and the value; or None."""
+        """Return (statement, value of `test`), or None; the statement searches the value and the words beside it."""
         value = str(test.value)
         before, found, after = text.partition(value)
         clause = _END.split(before)[-1] + value + _END.split(after)[0]

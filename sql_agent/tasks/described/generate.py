@@ -118,7 +118,7 @@ def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
 
 
 def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: random.Random) -> list[Draft]:
-    """Return drafts of all types. Table questions draw from `many_rows`, so that they do not change other questions."""
+    """Return drafts of all types. Only table questions use the random source `many_rows`; the others use `chosen`."""
     rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
     links, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
     makers: list[Callable[[], Iterator[Draft]]] = [
@@ -162,7 +162,7 @@ def _by_split(catalog: Catalog, drafts: Iterable[Draft], seed: int) -> dict[str,
 
 
 def _questions(drafts: Sequence[Draft], per_type: int, maker: QuestionMaker, split: str) -> Iterator[Question]:
-    """Yield up to `per_type` times the type's weight verified questions of each type."""
+    """Yield verified questions; of each type at most `per_type` times the weight of the type."""
     counts: Counter[str] = Counter()
     for draft in _in_turn(drafts):
         name = draft.task_type
@@ -174,7 +174,7 @@ def _questions(drafts: Sequence[Draft], per_type: int, maker: QuestionMaker, spl
 
 
 def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
-    """Return the drafts in an order in which the first of each type have different tables, columns and answers."""
+    """Return the drafts in a varied order: of each type, repeated tables and columns, or answers, come later."""
     seen: Counter[tuple[object, ...]] = Counter()
     ranks = []
     for draft in drafts:

@@ -288,9 +288,9 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
 
 
 def _also(column: Column, columns: Mapping[str, Column], lang: Lang) -> tuple[str, ...]:
-    """Return other words for a column's label: with a synonym, or its last word alone.
+    """Return other labels for a column: the label with a synonym for one word, or the last word of the label.
 
-    A text whose last word is in another column's label is left out.
+    A new label is left out if the label of another column contains its last word.
     """
     others = " ".join(other.label for other in columns.values() if other is not column).split()
     words = column.label.split()

@@ -13,7 +13,7 @@ _LEAST = 2  # minimum number of characters of a shortened name
 
 
 class OtherNames:
-    """Chooses other names of rows. By each chosen name, the name index that also serves hints finds exactly one row."""
+    """Chooses other names of a row: those whose best match in the name index, which hints also use, is this row."""
 
     def __init__(self, catalog: Catalog, namings: Mapping[str, Naming]) -> None:
         self._catalog, self._namings = catalog, namings
@@ -57,7 +57,7 @@ class OtherNames:
                 yield alias, name
 
     def _leads_to(self, text: str, row: Row) -> bool:
-        """Return whether the index finds this row, and no other row, by a text."""
+        """Return whether the best match of `text` in the index is only this row, and no row has the name `text`."""
         if not self._catalog.fits(text):
             return False
         found = self._index.find(text)

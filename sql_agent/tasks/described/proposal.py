@@ -96,7 +96,7 @@ async def propose(part: TablePart, client: JudgeClient) -> tuple[Proposed, Usage
 def with_proposals(
     description: Description, proposals: Sequence[tuple[TablePart, TableProposal]]
 ) -> tuple[Description, Counter[str], Counter[str]]:
-    """Return the description with the usable proposals, and counts of used texts by kind and of others by reason."""
+    """Return the description with the usable proposals, and counts: used texts by kind, rejected texts by reason."""
     used: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
 

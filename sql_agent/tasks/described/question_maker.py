@@ -97,7 +97,7 @@ class QuestionMaker:
         return filled(self._chosen.choice(half(self._catalog.words["asides"], held_out=held_out)), question=text)
 
     def _asides_on_items(self, text: str, draft: Draft, *, held_out: bool) -> list[str]:
-        """Return the question `text` with each possible remark: on an item that is a name or has an everyday word."""
+        """Return the question `text` with a remark on an item, for each item that is a name or has an everyday word."""
         if (row := draft.subject) is None:
             return []
         read = {output.column for output in draft.statement.outputs}
@@ -145,9 +145,9 @@ class QuestionMaker:
         return len(set(keys)) < len(keys)
 
     def _said(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
-        """Return slots with other words than the database's, and the route whose first statement searches these words.
+        """Return slots with words that are not the database's, and a route whose first statement searches these words.
 
-        Without other words, there are no slots. None means the usual route.
+        Return {} if the question says the database's words. The route None means: choose a route in the usual way.
         """
         if draft.subject is not None and self._chosen.random() < _NAME_SHARE:
             return self._named_otherwise(draft)
@@ -177,9 +177,9 @@ class QuestionMaker:
         return ({"name": name}, route) if route is not None else ({}, None)
 
     def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:
-        """Return for each condition an everyday word that no cell contains, else an alias of the row that it names.
+        """Return for each condition an everyday word that no cell contains, else an alias of its value.
 
-        Return None if a condition has neither.
+        Return None if a condition has neither or is not on a list.
         """
         found = []
         for condition in conditions:

@@ -42,8 +42,8 @@ class RowQuestions(Drafting):
     def part(self) -> Iterator[Draft]:
         """Yield drafts that ask for some of a list's items or of a text's sentences.
 
-        Every other answer has several items, as long as there are such answers: models that were mostly trained on
-        answers with one item give only one of several.
+        At most every other answer has one item, as long as there are answers with several items. A model trained
+        mostly on answers with one item gives one where several are right.
         """
         single: list[Draft] = []
         follows_several = False
@@ -77,7 +77,8 @@ class RowQuestions(Drafting):
     def yes_no(self) -> Iterator[Draft]:
         """Yield yes-no drafts about a cell of a row, or about a claim; half of the answers are yes.
 
-        If the answer is no, the cell has no two adjacent characters of the word, so that it has no synonym either.
+        If the answer on a list or a text is no, `is_apart` holds for the word and the cell. This excludes synonyms that
+        share a part with the word.
         """
         for row, name, column in self._cells("yes_no", "category", "list", "number", "date", "text"):
             claims = self._tables[row.table].claims
@@ -194,7 +195,7 @@ class RowQuestions(Drafting):
 
     @cache
     def _common(self, row: Row) -> Counter[Row]:
-        """Return the number of rare items and of last characters of the name that other rows share with `row`."""
+        """Return how similar other rows are to `row`: shared rare items plus shared last characters of names."""
         by_word, table = self._catalog.conditions_by_word(row.table), self._tables[row.table]
         lists = table.alike or self._table_columns(row.table, "list")
         conditions = [by_word.get((name, word)) for name in lists for word in self._catalog.words_of(row, name)]
@@ -256,7 +257,7 @@ class RowQuestions(Drafting):
         return self._refused(wording, statement, expected=(cells,), rows=frozenset({row.key}), subject=row)
 
     def _unknown_table(self) -> Draft | None:
-        """Return a draft about things that no table has; its statement searches the word for them among names."""
+        """Return a draft about a thing that no table has. Its statement searches a table's names for this thing."""
         things = self._catalog.description.unknown_tables or self._words["missing"]["tables"]
         named = [name for name, table in self._tables.items() if table.name and self._catalog.named(name)]
         thing = self._chosen.choice(list(things))
@@ -324,7 +325,10 @@ def _same_end(one: str, other: str) -> int:
 
 
 def is_apart(word: str, cell: str) -> bool:
-    """Return whether a cell contains no word of an ASCII `word`, and no two adjacent characters of any other `word`."""
+    """Return whether the text `cell` contains no part of `word`.
+
+    Parts are the words of an ASCII `word`, else each two adjacent characters. Return False if `word` has none.
+    """
     folded = fold(word)
     parts = folded.split() if word.isascii() else [folded[n : n + 2] for n in range(len(folded) - 1)]
     return bool(parts) and not any(part in cell for part in parts)

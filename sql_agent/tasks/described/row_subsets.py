@@ -97,7 +97,7 @@ class SubsetDrafting(Drafting):
         return Draft(wording, (statement,), from_rows=True)
 
     def _subjects(self) -> Iterator[str]:
-        """Yield random tables; tables repeat. A table that only links others needs a noun as label, and columns."""
+        """Yield random tables, repeatedly. A bridge must have a noun as label, and a column besides names and ids."""
         tables = [
             name
             for name, table in self._tables.items()
@@ -181,7 +181,7 @@ class SubsetDrafting(Drafting):
         return [] if name is None else [name, *(column for column in columns if column != name)][:2]
 
     def _repeated(self, table: str) -> list[str]:
-        """Return the columns with several values, each of which is in two rows or more on average."""
+        """Return the columns with two or more distinct values that are each in two rows or more on average."""
         found = []
         for name in self._table_columns(table, "category", "number"):
             cells = self._catalog.database.tables[table].cells(name)

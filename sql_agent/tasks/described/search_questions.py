@@ -113,7 +113,7 @@ class SearchQuestions(Drafting):
                 yield from self._names(wording, table, without, tests, first, second)
 
     def _says(self, table: str, condition: Condition, wordings: str) -> bool:
-        """Return whether the condition's column has wordings in its field `wordings`, or no column has any."""
+        """Return whether the field `wordings` of the condition's column is filled, or empty in all columns."""
         said = [name for name, column in self._tables[table].columns.items() if getattr(column, wordings)]
         return not said or condition.column in said
 

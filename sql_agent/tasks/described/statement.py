@@ -44,7 +44,7 @@ class Comparison:
     table: str = ""
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether `cell` passes the test. As in the database, NULL passes no test. LIKE and IN are not known."""
+        """Return whether `cell` passes the test; NULL never does, as in SQL. LIKE and IN are not supported."""
         if cell is None or self.operator == "IS NOT":
             return cell is not None
         if self.operator not in {"=", "<>"} and isinstance(cell, str) != isinstance(self.value, str):

@@ -112,8 +112,8 @@ class TableQuestions(SubsetDrafting):
     ) -> Draft:
         """Return a draft that asks for the size of each group or, with the probability `share`, for an aggregate.
 
-        The aggregate is of one of the columns `numbers`: columns of the linked table `of` or, without `of`, of the
-        grouped table.
+        The aggregate reads a random one of the columns `numbers`. They are in the linked table `of`, or in the grouped
+        table if `of` is empty.
         """
         subset, output = Subset(grouped.table), COUNT
         if numbers and self._chosen.random() < share:

@@ -61,7 +61,7 @@ def find_values(path: Path, question: str) -> list[FoundValue]:
 
 @lru_cache(maxsize=4)
 def _index(path: Path) -> Mapping[str, Sequence[FoundValue]]:
-    """Return the values of the database by the texts for them in questions, in lower case."""
+    """Return a map from a text in lower case to the database values that it names in a question."""
     index: dict[str, list[FoundValue]] = defaultdict(list)
     for value in _values(path):
         index[str(value.value).casefold()].append(value)

@@ -32,8 +32,8 @@ def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Que
     """Read a file in Spider's format. The gold statement `null` means that the database has no answer.
 
     A question with this statement has no SQL, the answer `null`, and the type UNANSWERABLE or, if it names a patient,
-    NO_SUCH_PATIENT: in EHRSQL, the patients of unanswerable questions, and only those, do not exist. The type of any
-    other question is the table of the events that it asks about.
+    NO_SUCH_PATIENT. In EHRSQL, a patient named by an unanswerable question never exists, and a patient named by any
+    other question does. The type of any other question is the table of the events that it asks about.
     """
     questions = spider.read_questions(path, mapping, kind=_kind)
     return [q.model_copy(update={"sql": None}) if q.sql == REFUSAL else q for q in questions]

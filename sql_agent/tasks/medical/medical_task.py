@@ -47,7 +47,7 @@ def default_questions(settings: Settings, split: str) -> Path:
 
 
 def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> None:
-    """Make a missing sample database if a run with `settings` queries it, as the natural questions always do.
+    """Make the sample database if it is missing and a run with `settings` queries it; natural questions always do.
 
     `say` prints a message. Raises DataError when the file cannot be written.
     """

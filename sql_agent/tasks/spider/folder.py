@@ -72,7 +72,7 @@ def database_variants(path: Path) -> Sequence[Path]:
     """Return `path` and, if it is NAME/NAME.sqlite, the other SQLite files of the folder.
 
     Test suites have such variants, which are the same tables with other rows, to distinguish statements whose results
-    agree by chance. A file in a folder with another name has no variants.
+    agree by chance. If the names of file and folder differ, there are no variants.
     """
     if path.stem != path.parent.name:
         return (path,)

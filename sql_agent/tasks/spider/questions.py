@@ -62,7 +62,7 @@ def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> l
 
 
 def held_out_databases(settings: Settings) -> list[str]:
-    """Return the sorted names of `spider.val_databases` databases for the validation, always the same.
+    """Return the sorted names of `spider.val_databases` databases for validation, always the same ones.
 
     Raises ConfigError when no database is left to train on.
     """

@@ -106,10 +106,10 @@ def _transaction(database: Source, rows: Sequence[MedicalRow]) -> Iterator[tuple
 
 
 def _make_tables(cursor: Any, rows: Sequence[MedicalRow], statement: Callable[[str], str]) -> None:
-    """Create each of the two tables that is missing; the last query of `cursor` lists the existing tables.
+    """Create each of the two tables that is missing. `cursor` has just run a query that lists the existing tables.
 
-    Raises DataError when an existing table lacks a column of `rows`. The error precedes each CREATE TABLE, because a
-    server cannot undo it.
+    Raises DataError when an existing table lacks a column of `rows`. This check comes before any CREATE TABLE, which a
+    server cannot undo.
     """
     present = {name for (name,) in cursor.fetchall()}
     for table in TABLES.keys() & present:
@@ -124,7 +124,7 @@ def _make_tables(cursor: Any, rows: Sequence[MedicalRow], statement: Callable[[s
 
 
 def _insert(table: str, rows: Sequence[MedicalRow], cursor: Any, mark: str, report: ImportReport) -> None:
-    """Insert the rows that a table lacks, with ids after the last one, and report repeated names."""
+    """Insert the rows that a table lacks, with ids above its largest id. Report rejected rows and repeated names."""
     cursor.execute(f"SELECT * FROM {table}")
     names = [fold(name) for name, *_ in cursor.description]
     stored = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
