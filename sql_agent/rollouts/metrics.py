@@ -205,7 +205,7 @@ def kept_records(rollouts: Rollouts) -> list[RolloutRecord]:
 
 
 def judge_cost(rollouts: Rollouts) -> Metrics:
-    """Return the judge's requests, tokens and cost, also for dropped rollouts; empty if no request was made."""
+    """Return the judge's requests, tokens and cost, also for dropped rollouts; empty if the judge was not asked."""
     usage = sum((r.record.judge_usage for r in rollouts if r.record), Usage())
     if not usage.requests and not usage.cache_hits:
         return {}

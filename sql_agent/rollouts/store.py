@@ -29,7 +29,7 @@ _KEPT = 4096  # maximum number of ended rollouts in memory: more than end betwee
 
 
 class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
-    """In-memory store that calls `on_end` for each ended rollout, and keeps the 4,096 rollouts that ended last.
+    """In-memory store that calls `on_end` for each ended rollout, and keeps at most 4,096 of them, the last to end.
 
     agent-lightning's own store keeps all rollouts and attempts, which are millions in one night. All calls must come
     from one event loop.

@@ -32,7 +32,7 @@ class SkipsZeroAdvantage:
             end_of_start_part(_ENDS[name])
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Update the policy on the sequences of `batch` that have a gradient, and return the complete `batch`."""
+        """Update the policy on the sequences of `batch` from `places_to_train`, and return the complete `batch`."""
         if not _only_the_advantage_trains(self.config):
             return super()._update_actor(batch, metrics)  # type: ignore[misc]
         actor, group_size = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
