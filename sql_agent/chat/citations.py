@@ -1,4 +1,4 @@
-"""Attribute the texts of an answer to the cells of query results that contain them."""
+"""Cite the cells of query results that contain passages of an answer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from sql_agent.schemas import QueryCall, Record
 
 _SEPARATOR = re.compile(r"\s*(?:[\n;；、，。]|,(?!\d)|[:：.!?](?=\s|$))\s*")
-_SHORTEST = 2  # minimum length of a text; a single letter occurs in most cells
+_SHORTEST = 2  # minimum length of a passage; a single letter occurs in most cells
 _LATIN = r"[^\W_㐀-鿿]"  # a letter or digit, but no Chinese character
 
 
 class Citation(Record):
-    """A text of the answer, and a cell that contains the text. `query` and `row` are numbered from 1."""
+    """A passage of the answer (`text`), and a cell that contains it. `query` and `row` are numbered from 1."""
 
     text: str
     query: int
@@ -23,11 +23,11 @@ class Citation(Record):
 
 
 def find_citations(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[Citation, ...]:
-    """Return the texts of `answer` that cells in the results of `calls` contain, in the order of the answer.
+    """Return the passages of `answer` that are in results of `calls`, each with a cell, in the order of the answer.
 
-    A text is the whole content of a cell, one list item of a cell, or a list item of the answer that a cell contains.
-    Texts that occur in the question are left out. If several cells contain a text, the citation names the cell from
-    the query that returned the most texts.
+    A passage is the whole content of a cell, a list item of a cell, or a list item of the answer. Passages that are
+    in the question or in a longer passage are left out. If several cells contain a passage, the citation names the
+    cell from the query that returned the most passages.
     """
     found: dict[str, list[Citation]] = {}
     items = _items(answer)
@@ -45,7 +45,7 @@ def find_citations(answer: str, question: str, calls: Sequence[QueryCall]) -> tu
 
 
 def _shared(cell: object, answer: str, items: Sequence[str]) -> Iterator[str]:
-    """Yield the texts that both `cell` and `answer` contain; `items` are the list items of the answer."""
+    """Yield the passages that both `cell` and `answer` contain; `items` are the list items of the answer."""
     if cell is None:
         return
     text = str(cell).strip()

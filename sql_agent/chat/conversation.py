@@ -79,10 +79,10 @@ class QueryAnswered(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer to a question ("" if there is none), and the cells that contain texts of the answer.
+    """The answer to a question ("" if there is none), and the cells that contain passages of the answer.
 
-    `unreadable` is the malformed tool call that the model wrote instead of an answer. `thoughts` are the texts of the
-    model's reasoning.
+    `unreadable` is the malformed tool call that the model wrote instead of an answer. `thoughts` is the model's
+    reasoning: one text for each reply with reasoning.
     """
 
     question: Question
@@ -95,7 +95,7 @@ class Answered(NamedTuple):
     thoughts: tuple[str, ...] = ()
 
     def with_call(self, call: QueryCall) -> Answered:
-        """Return a copy with a query that a person ran, so that a correction can cite the rows of the query."""
+        """Return this answer with one more query, run by a person, so that a correction can cite the query's rows."""
         return self._replace(calls=(*self.calls, call))
 
 

@@ -25,7 +25,7 @@ Mark = Literal["up", "down", "corrected", "withdrawn"]
 class Rating(Record):
     """A person's rating of an answer. `reference` is the correct answer, "" if the rating does not give one.
 
-    `sql` contains the queries whose rows together contain the whole reference, or None if a part is in no row.
+    `sql` has the queries whose rows together contain the whole reference; it is None if a part is in no row.
     """
 
     time: str
@@ -93,10 +93,10 @@ class RatingsFolder:
 
 
 def _question_rows(ratings: Sequence[Rating]) -> Iterator[tuple[Question, dict[str, str]]]:
-    """Yield each question with a known correct answer, and the model, time and rating of that answer.
+    """Yield each question with a known correct answer, and the model, time and mark of the rating that gave the answer.
 
-    The last rating of each model's answer counts. A correction takes precedence over an answer rated as right, and a
-    later rating over an earlier one.
+    Of the ratings of one model's answer, only the last counts. Then the last correction gives the correct answer of a
+    question; without a correction, the answer that was rated as right last.
     """
     last: dict[tuple[str, str], Rating] = {}
     for rating in ratings:

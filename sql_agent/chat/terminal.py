@@ -46,7 +46,7 @@ _HELP = (
 
 
 class Terminal:
-    """Asks one or two models, `names`, the questions that a user types; /models lists the models `known`."""
+    """Asks one or two models (`names`) what a user types; /models lists the models `known`."""
 
     def __init__(self, models: ChatModels, names: Sequence[str], known: Sequence[str], kept: RatingsFolder, ui: Ui):
         self._models = models
@@ -202,7 +202,7 @@ class Terminal:
 
 
 def _sources_text(sources: Sequence[Citation]) -> str:
-    """Return the texts of an answer and the cells that contain them, such as "tablet (query 1, row 1, form)"."""
+    """Return each cited passage with its cell, such as "tablet (query 1, row 1, form)"."""
     if not sources:
         return "no row contains a text of the answer"
     said = [f"{source.text} (query {source.query}, row {source.row}, {source.column})" for source in sources]

@@ -53,7 +53,7 @@ class _Rated(Record):
 
 
 class _Statement(Record):
-    """The JSON body of POST /run: a statement of a person who corrects the answer with the id `answer`."""
+    """The JSON body of POST /run: SQL that a person runs in order to correct the answer with the id `answer`."""
 
     answer: str
     sql: str

@@ -3,7 +3,8 @@ answer and, where there is a reference answer, the reward.
 
 Without --model, the model is OPENAI_MODEL at the endpoint OPENAI_API_BASE, if
 that is set, else the bundled SmolLM2-135M-Instruct after supervised
-fine-tuning, which takes minutes the first time and says how many."""
+fine-tuning. The first time, fine-tuning takes minutes; it prints how many are
+left."""
 
 from __future__ import annotations
 

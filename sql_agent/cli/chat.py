@@ -1,6 +1,6 @@
 """Ask one model, or two side by side, questions about the database, and see each
-query, its rows and the answer as they come. A model sees one question, without
-those before. A MODEL is a run, a checkpoint, a Hugging Face folder or id, or,
+query, its rows and the answer as they come. A model does not see your earlier
+questions. A MODEL is a run, a checkpoint, a Hugging Face folder or id, or,
 while OPENAI_API_BASE is set, the name of a model at that endpoint. Answers
 that you rate or correct become a question file for training."""
 
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui) -> Iterator[ChatModel]:
-    """Serve the model `named` and open its database inside the context."""
+    """Yield the model `named`, served and with an open database until the context ends."""
     found = find_model(named, None, overrides, {**flags, **NO_BENCHMARK}, ui)
     with slow_imports():
         import_module("sql_agent.agent.rollout")  # otherwise the first question would wait for this import

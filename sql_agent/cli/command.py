@@ -102,7 +102,7 @@ def _help_page(description: str | None, examples: str) -> dict[str, Any]:
 
 
 def add_words(parser: argparse.ArgumentParser, what: str = "", meaning: str = "any setting") -> None:
-    """Add positional arguments: settings and, in any order with these, words of the kind `what`, such as MODEL."""
+    """Add positional arguments: settings and, if `what` is given, other words of that kind, such as MODEL."""
     metavar = f"{what} | section.key=value" if what else "section.key=value"
     parser.add_argument("words" if what else "overrides", nargs="*", metavar=metavar, help=meaning)
 
@@ -118,7 +118,10 @@ def parse_words(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
 
 
 def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, str], meaning: str = "") -> None:
-    """Add flags that set settings, such as {"--n-gpus": "verl.n_gpus"}, with the help `meaning` or the setting's."""
+    """Add flags that set settings, such as {"--n-gpus": "verl.n_gpus"}.
+
+    Their help is `meaning`, or, without `meaning`, the description of the setting.
+    """
     from sql_agent.config.settings import FIELDS, as_text  # noqa: PLC0415  slow to import, and `sql-agent --help` needs none
 
     for flag, name in flags.items():

@@ -148,7 +148,7 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
 def _suspicious(
     task: Task, settings: Settings, own: Source | None, files: Mapping[str, Sequence[Question]]
 ) -> list[str]:
-    """Count the damaged cells of each kind, and quote one, if all questions are about one database."""
+    """Return a text on each kind of damaged cells; [] if the questions are about several databases."""
     names = {question.database for each in files.values() for question in each}
     if len(names) != 1 or (own is None and settings.agent.tool == "mcp"):
         return []

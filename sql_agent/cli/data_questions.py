@@ -109,7 +109,7 @@ def _described(arguments: argparse.Namespace, name: str) -> tuple[Source, Task, 
 def _rewriting(
     arguments: argparse.Namespace, source: Source, task: Task, folder: Path, ui: Ui
 ) -> Callable[[Made, NamesIn], Made] | None:
-    """Return a function that rewords questions by the flags, or None without --writer.
+    """Return a function that rewords questions as the flags say, or None without --writer.
 
     The function skips questions that the log in `folder` has, and raises JudgeError if the teacher cannot be asked.
     """
@@ -159,7 +159,7 @@ def _rewrite(
     )
 
     def reworded(question: Question) -> list[Question]:
-        """Return a copy of a chosen question for each new text, and any other question as it is."""
+        """Return copies of `question`, one for each new text; without a new text, only the question as it is."""
         entry = log.entries.get(question.id) if question.id in half_of else None
         first, *more = (entry.texts if entry else []) or [question.question]
         further = [

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def export_checkpoint(checkpoint: Path, out: Path, complete: Callable[[Path], None] = lambda _weights: None) -> None:
-    """Write the model of a checkpoint of either backend as the new Hugging Face folder `out`.
+    """Write the model of `checkpoint`, from the backend local or verl, into the new Hugging Face folder `out`.
 
     `complete` adds files to the unfinished folder, which is renamed to `out` at the end. Raises TrainingError if verl
     cannot merge the shards, and DataError if a file of a local checkpoint is damaged.

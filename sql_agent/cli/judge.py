@@ -176,7 +176,7 @@ def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[An
 def _read_all(
     questions: Sequence[tuple[Question, Source]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
 ) -> list[Example]:
-    """Run the gold SQL of each question on the database that the question names, else on the database in its pair.
+    """Return an Example of each question, whose gold SQL runs on the paired database if the question names none.
 
     With `extractive`, the evidence of a prose reference replaces the reference.
     """

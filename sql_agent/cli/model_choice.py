@@ -75,7 +75,7 @@ def find_model(
 
 
 def known_models(runs_dir: Path) -> list[str]:
-    """Return names for `find_model`: OPENAI_MODEL, and the runs, each before its checkpoints; all newest first."""
+    """Return names for `find_model`: OPENAI_MODEL, and runs with checkpoints, each followed by these; newest first."""
     given = EndpointSettings()
     names = [given.model] if given.base_url and given.model else []
     runs = filter(is_run, runs_dir.iterdir()) if runs_dir.is_dir() else ()
@@ -86,9 +86,9 @@ def known_models(runs_dir: Path) -> list[str]:
 
 
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
-    """Return the endpoint at OPENAI_API_BASE, for the model `named`; for "" or None, the model is OPENAI_MODEL.
+    """Return the endpoint at OPENAI_API_BASE for the model `named`, by default for OPENAI_MODEL.
 
-    None if OPENAI_API_BASE is not set or `named` is a folder.
+    Returns None if OPENAI_API_BASE is not set or `named` is a folder.
     """
     given = EndpointSettings()
     if not given.base_url or (named and Path(named).exists()):
@@ -110,7 +110,7 @@ def describe_local(settings: Settings) -> str:
 
 @contextmanager
 def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
-    """Serve `model` inside the context (see `model_endpoint`), unless the model is at an endpoint."""
+    """Yield the endpoint of `model`; if it has none, serve the model until the context ends (see `model_endpoint`)."""
     if model.remote:
         yield model.remote
         return

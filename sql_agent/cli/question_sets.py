@@ -59,9 +59,9 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], Se
 
 
 def leaves_out_natural(settings: Settings, task: Task) -> bool:
-    """Return whether validation leaves out the task's benchmark, which is in SQLite's dialect.
+    """Return whether validation leaves out the task's benchmark because the run's database is on a server.
 
-    That is so if the run's database is on a server, because training then uses the dialect of the server.
+    The model then learns the dialect of the server, but the benchmark's database is in SQLite.
     """
     asked = bool(settings.data.natural_questions and task.natural_questions(settings.lang))
     on_server = settings.agent.tool != "mcp" and isinstance(task.database_source(settings), ServerAddress)
@@ -69,7 +69,7 @@ def leaves_out_natural(settings: Settings, task: Task) -> bool:
 
 
 def questions_about_own_database(settings: Settings, task: Task) -> list[Question]:
-    """Return the task's benchmark about a real database, if the run's database has the cells of the evidence."""
+    """Return the task's benchmark about a real database if the run's database has the quoted cells; else []."""
     questions = list(task.real_questions(settings.lang)) if settings.data.natural_questions else []
     asked = [question for question in questions if question.evidence][:_READ]
     if not asked:
@@ -105,9 +105,9 @@ def set_name(path: Path, paths: Sequence[Path]) -> str:
 
 
 def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, overlap: OnOverlap, ui: Ui) -> Sets:
-    """Drop, refuse or allow, by `overlap`, the training questions of `run` and questions about the same rows.
+    """Return `sets`; if `overlap` is "drop", without the questions that overlap with the training of `run`.
 
-    Raises ConfigError for "refuse" if there are such questions, and for "drop" if no question is left.
+    Raises ConfigError if there is an overlap (see `Overlap`) and `overlap` is "refuse", or if no question is left.
     """
     train = task.questions(settings, "train")
     kept: Sets = {}
@@ -157,14 +157,14 @@ def spread_over_types(questions: Iterable[Question], count: int) -> list[Questio
 
 
 class Overlap(NamedTuple):
-    """Overlap with training: `questions` are training questions; `entities` are about rows of training questions."""
+    """Questions seen in training (`questions`), and others about rows of training questions (`entities`)."""
 
     questions: tuple[Question, ...]
     entities: tuple[Question, ...]
 
 
 def find_overlap(asked: Sequence[Question], trained: Sequence[Question], source_of: SourceOf) -> Overlap:
-    """Return the questions of `asked` that share a text, or a row of evidence in the same database, with `trained`."""
+    """Return the questions of `asked` that are in `trained`, and others that share a row of evidence with `trained`."""
     source_of = cache(source_of)
     rows, same = _evidence_rows(trained, source_of), asked_in_both(asked, trained)
     return Overlap(same, tuple(q for q in asked if q not in same and _evidence_rows([q], source_of) & rows))

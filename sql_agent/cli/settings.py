@@ -37,7 +37,7 @@ _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "
 
 
 class Entry(NamedTuple):
-    """A setting, or an environment variable, whose `type` and `default` are ""."""
+    """A setting or an environment variable; for a variable, `type` and `default` are ""."""
 
     name: str
     type: str

@@ -187,7 +187,7 @@ def _start_again(smaller: Mapping[str, object], log: RunLog, ui: Ui) -> NoReturn
 
 
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
-    """Run the rollouts that the algorithm, in another process, puts into `store`; return the exit code."""
+    """Run the rollouts that the process with the role algorithm puts into `store`; return the exit code."""
     check_opentelemetry()
     # The algorithm sends the settings that affect rollouts; the settings loaded here are those of this host.
     own = load_settings(arguments.overrides, config_file=arguments.config, flags=arguments.flags)

@@ -108,7 +108,7 @@ def _check_host_memory(settings: Settings, parameters: int) -> None:
     if free is not None and free < needed:
         raise ConfigError(
             f"training this model of {parameters / 1e6:.0f} M parameters takes {needed / 1e9:.1f} GB of memory "
-            f"and more for the batches; {free / 1e9:.1f} GB are free",
+            f"without the batches, and {free / 1e9:.1f} GB are free",
             hint="train a smaller model, only adapters with --lora-rank 16, or on a GPU with --backend verl",
         )
 

@@ -88,10 +88,11 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
 
 
 def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]]:
-    """Return the settings of the run, and the sources of settings that the user gave.
+    """Return the settings of the run, and the sources from which the user's settings were read.
 
-    These sources take precedence over the recipe of --ci and the defaults of the backend. With --resume, the settings
-    come from the run's folder, and the sources may change only settings that do not affect the result.
+    The user's settings take precedence over the settings files of task, backend and --ci. What --ci sets itself, such
+    as `train.steps`, gives way only to the command line. With --resume, the settings come from the run's folder, and
+    the user may change only settings that do not affect the result.
     """
     sources = read_sources(arguments.overrides, config_file=arguments.config, flags=arguments.flags)
     if arguments.resume:
@@ -145,7 +146,7 @@ def chosen_backend(settings: Settings) -> str:
 
 
 def _is_recipe_run(settings: Settings) -> bool:
-    """Return whether the bundled model is trained on generated questions, for which laptop.toml was made."""
+    """Return whether laptop.toml fits the run: it trains the bundled model on generated questions."""
     if settings.model or settings.data.train_file:
         return False
     return settings.task.endswith(DESCRIBED) or (settings.task == "medical" and given_source(settings) is None)
@@ -167,9 +168,9 @@ def _head(plan: Plan, graded_by: str) -> list[str]:
 def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, list[Question]]]:
     """Check the databases and questions of `plan`; return its training questions and validation sets.
 
-    Checks an evenly spaced sample within about two seconds: training and template questions together, every other set
-    alone, so that a large benchmark does not hide a fault. With the judge `facts`, a prose reference without evidence
-    gets evidence: the cells in the result of the gold SQL that the reference quotes.
+    Checks evenly spaced samples within about two seconds. Each benchmark is a sample of its own, so that its many
+    right questions do not hide a fault of the training and template questions. With the judge `facts`, a prose
+    reference without evidence gets evidence: the cells in the result of the gold SQL that the reference quotes.
     """
     settings, task, train, sets = plan.settings, plan.task, plan.train, dict(plan.val)
     task.check_databases(settings, (q.database for questions in (train, *sets.values()) for q in questions))
@@ -201,7 +202,7 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
 
 
 def _sample(*splits: Sequence[Question]) -> list[Question]:
-    """Return an evenly spaced part of each split, shuffled so that a check that is cut off has seen each split."""
+    """Return an evenly spaced part of each split, shuffled: a check that runs out of time has seen each split."""
     sample = [question for questions in splits if questions for question in evenly_spaced(questions, _SAMPLE)]
     random.Random(0).shuffle(sample)
     return sample

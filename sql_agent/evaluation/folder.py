@@ -24,7 +24,7 @@ class About(Record):
 
     `base_url` is the endpoint of a remote model, and `remote_model` the name of the model at this endpoint. `run` is
     the run that trained the model, if known. Each question is asked `samples` times. If the share of equal answers is
-    less than `refuse_below` (0–1), the vote is a refusal; None: this limit is chosen from all votes.
+    less than `refuse_below` (0–1), the vote is a refusal; if `refuse_below` is None, `best_threshold` chooses it.
     """
 
     model: str
@@ -81,7 +81,7 @@ class EvaluationFolder:
         return _read(About, path.read_bytes(), path)
 
     def check_trusted(self, sources: Sequence[Source]) -> None:
-        """Raise ConfigError if a setting of the folder runs code, unless a trusted source has the setting, too."""
+        """Raise ConfigError if a setting of the folder runs code, unless a trusted source has the same value."""
         merge([Source(str(self.path / _CONFIG), flatten(self.about().settings), trusted=False)], confirmed_by=sources)
 
     def sets(self) -> dict[str, list[Question]]:

@@ -31,10 +31,10 @@ _PARTS = re.compile(rf"{SQLITE.parts.pattern}|(?P<blanks>\s+)", re.DOTALL)  # th
 
 
 class Evaluation(Record):
-    """The figures of one model in `sets`, and the number of questions in `asked`, both by question set.
+    """The evaluation of one model. By question set, `sets` has the figures and `asked` the number of questions.
 
-    If each question was asked several times, `sets` has further figures for the votes of the samples. `refuse_below`
-    has, by question set, the agreement (0–1) below which a vote becomes a refusal.
+    If each question was asked several times, `sets` also has the figures of the votes. `refuse_below` has, by question
+    set, the agreement (0–1) below which a vote becomes a refusal.
     """
 
     about: About

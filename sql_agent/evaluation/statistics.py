@@ -70,8 +70,8 @@ def paired_bootstrap(differences: Sequence[float], *, seed: int = 0) -> PairedDi
 def mcnemar(gained: int, lost: int) -> float:
     """Return the two-sided exact p-value of McNemar's test (McNemar 1947, with the binomial distribution).
 
-    Of the `gained` + `lost` questions that only one of two models answers correctly, each would be won by either model
-    with probability 1/2 if the models were equally good. The p-value is the probability of a split at least as uneven.
+    `gained` + `lost` questions are answered correctly by only one of two models. If the models were equally good, each
+    model would win such a question with probability 1/2. The p-value is the probability of a split at least as uneven.
     """
     changed = gained + lost
     if not changed:
@@ -88,7 +88,7 @@ def _resampled_means(values: Values, seed: int) -> Values:
 
 
 class Flip(Record):
-    """A question that only one of two models answered correctly: if `gained`, the second model."""
+    """A question that only one of two models answered correctly; `gained` is true if it was the second model."""
 
     id: str
     question: str
@@ -99,8 +99,8 @@ class Flip(Record):
 class PairedTest(Record):
     """A comparison of a model with the baseline on the questions of one set that both models answered.
 
-    `accurate` are the shares of correct answers (baseline, model). `gained` is the number of questions that only the
-    model answered correctly, `lost` that of the baseline, and `p` the p-value of McNemar's exact test on both numbers.
+    `accurate` are the shares of correct answers (baseline, model). Only the model answered `gained`
+    questions correctly, and only the baseline `lost` questions; `p` is the p-value of McNemar's exact test on both.
     `accuracy` and `score` are the paired differences of the shares and of the judge's scores (0–1).
     """
 

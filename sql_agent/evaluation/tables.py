@@ -25,7 +25,7 @@ _FLIPS_PRINTED, _FLIPS_IN_MARKDOWN = 3, 20
 
 
 def figure_tables(results: Mapping[str, Mapping[str, SetResult]], seed: int) -> list[TextTable]:
-    """Return one table with a column for each question set, or for several models a table for each question set."""
+    """Return for one model a table with a column for each question set; for several, a table for each question set."""
     note = f"In brackets: 95 % bootstrap intervals, seed {seed}."
     if len(results) == 1:
         ((model, sets),) = results.items()

@@ -36,7 +36,7 @@ class Vote(NamedTuple):
 def vote(
     records: Sequence[RolloutRecord], words: Mapping[Lang, Words], samples: int, doubt: Doubt = lambda _: False
 ) -> list[Vote]:
-    """Return the vote on each question whose `samples` are all graded; the ids of the records lack the sample number.
+    """Return the vote on each question whose `samples` are all graded; a vote's record has the question's own id.
 
     Statements with equal results vote together, and so do other answers with equal texts. A statement that fails does
     not vote. In a task with refusals (`words`), a statement that finds nothing or is in `doubt` does not vote either.
@@ -66,7 +66,7 @@ def decide(votes: Sequence[Vote], words: Mapping[Lang, Words], below: float = 0.
 
 
 def best_threshold(votes: Sequence[Vote], words: Mapping[Lang, Words]) -> float:
-    """Return the argument `below` with which `decide` earns the highest RS(10): 0.0 or an agreement of `votes`."""
+    """Return the limit `below` with which `decide` earns the highest RS(10): 0.0 or the agreement of a vote."""
 
     def points(below: float) -> int:
         chosen = decide(votes, words, below)
@@ -105,9 +105,9 @@ def _refused(record: RolloutRecord, words: Words) -> RolloutRecord:
 class Doubts:
     """Decides whether the statement of a rollout is in doubt, so that the statement does not vote.
 
-    A statement is in doubt if the question has a new word, or if the statement returns nothing but zeros and nulls and
-    one of its conditions alone finds no row. A word is new if it is neither in a text of the statement nor in a
-    question of `trained` that has SQL. If `trained` is None, no word is new.
+    A statement is in doubt if the question has a new word, or if the statement returns only zeros and nulls and one of
+    its conditions finds no row even without the others. A word is new if it is neither in a string of the statement
+    nor in a question of `trained` that has SQL. If `trained` is None, no word is new.
     """
 
     def __init__(self, databases: DatabasePool, trained: Iterable[Question] | None) -> None:
@@ -126,7 +126,7 @@ class Doubts:
         return has_new_word or (counts_nothing and self._is_never_true(sql, question.database))
 
     def _find_never_true(self, sql: str, name: str | None) -> bool:
-        """Return whether a condition of `sql` alone finds no row. Conditions with functions are not tried."""
+        """Return whether a condition of `sql`, without the others, finds no row; none with functions is tried."""
         with self._databases.of(name) as database:
             try:
                 tree = sqlglot.parse_one(sql, read=database.dialect.name)

@@ -1,6 +1,6 @@
 """Turn a reference answer into false answers, for which a judge must not pay.
 
-Most of them contain every word of the reference, but deny it, add to it, or say it of something else.
+Most of them contain every word of the reference, but deny it, add to it, or state it about something else.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def all_items_for_each(subject: Subject, _: Random) -> str | None:
 
 
 def owners_swapped(subject: Subject, _: Random) -> str | None:
-    """Give the items of each name of a comparison to another name."""
+    """Give the items of each name to another name: "A: x; B: y" becomes "B: x; A: y"."""
     if not (owned := _disjoint(subject)):
         return None
     names, items = zip(*owned, strict=True)
@@ -233,7 +233,7 @@ def _change_number(subject: Subject, rng: Random, change: Callable[[str], str | 
 
 
 def _disjoint(subject: Subject) -> list[tuple[str, list[str]]]:
-    """Return the names of a comparison with the items of each; [] if two names share an item."""
+    """Return the names and items of "A: x; B: y"; [] for another form, or if an item occurs twice."""
     owned = subject.owned or []
     items = [item for _, of_one in owned for item in of_one]
     return owned if len(set(items)) == len(items) else []

@@ -59,7 +59,7 @@ MEASURES: dict[str, Callable[[Values, Values], float]] = {
 
 
 class Estimate(Record):
-    """A measure with its 95 % bootstrap interval. Without a value, all are None, and `undefined` says why."""
+    """A measure with its 95 % bootstrap interval. If it has no value, `undefined` says why."""
 
     value: float | None = None
     low: float | None = None

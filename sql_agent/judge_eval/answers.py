@@ -104,8 +104,8 @@ class Reading:
 class Example:
     """A question, and queries for the question with their results.
 
-    `gold` is the gold SQL, `rows` is the gold SQL with every column, and `tables` reads the whole tables of the gold
-    SQL. `by_heart` has queries, keyed by kind, that do not read the evidence, but contain its text or test its cells.
+    `gold` is the gold SQL, `rows` is the gold SQL with every column, and `tables` returns the whole tables of the gold
+    SQL. `by_heart` has queries, keyed by kind, that only seem to read the evidence, such as `SELECT 'its text' FROM t`.
     `row_names` has a tuple for each item of the evidence, with all names of the item's row.
     """
 
@@ -145,7 +145,7 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
     """Return the answers that every transformation and policy makes from `examples`; the same in each call.
 
     `refusal_of` has the refusal sentence by language; answers that need a missing sentence are left out. A false answer
-    is graded as if the rollout had also queried for the other question from which the answer borrows.
+    of a transformation may borrow facts of another question, so its case has the gold queries of both questions.
     """
     answers: list[Answer] = []
     for example, other in zip(examples, _others(examples), strict=True):
@@ -174,7 +174,7 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
 
 
 def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
-    """Yield for each example another one whose answer shares no part, if possible of the same task type; else None."""
+    """Yield for each example another whose answer has no part in common (if possible of its task type), or None."""
     pools: dict[tuple[Lang, str | None], list[Example]] = {}
     for example in examples:
         question = example.question

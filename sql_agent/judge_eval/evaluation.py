@@ -108,8 +108,8 @@ async def grade(
     """Return the judge's gradings of `answers`, in order. 32 answers are graded at a time.
 
     If the judge raises JudgeError, the grading has the error in place of a score. Raises JudgeError after 64 failed
-    gradings in a row, or 32 before the first score, because the judge's endpoint must be down. `on_done` receives the
-    number of gradings so far.
+    gradings in a row (before the first score, 32): the judge's endpoint must be down. `on_done` receives the number
+    of gradings so far.
     """
     gradings: dict[int, Grading] = {}
     waiting = iter(enumerate(answers))
@@ -208,7 +208,7 @@ def write(folder: Path, evaluation: Evaluation, gradings: Iterable[Grading]) -> 
 
 
 def last_evaluation(judge: Judge, runs_dir: Path) -> str:
-    """Return a sentence on the latest evaluation of `judge`, in `runs_dir` or shipped; else how to evaluate the judge.
+    """Sum up the latest evaluation of `judge`, in `runs_dir` or shipped; without one, say how to evaluate the judge.
 
     For example "Judge facts: last evaluated 2026-11-23 on 1492 questions; …".
     """

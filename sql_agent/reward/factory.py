@@ -31,11 +31,11 @@ def judge_name(settings: JudgeSettings, teacher: TeacherSettings) -> str:
 
 
 def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alone: bool = False) -> Judge:
-    """Return the judge that `settings` name; environment variables name its endpoint.
+    """Return the judge `settings.judge`; environment variables name its endpoint.
 
     `words` are the task's words by language, for the judges "facts" and "llm". The processes of a run share the
-    endpoint's rate limits: the runners and, for the judge "ranking", the algorithm. With `alone`, this judge gets the
-    full limits. Raises ConfigError if a setting of the endpoint is missing.
+    endpoint's rate limits: the runners and, for the judge "ranking", the training process, which ranks. With `alone`,
+    this judge gets the full limits. Raises ConfigError if a setting of the endpoint is missing.
     """
     processes = 1 if alone else settings.runner.n_runners + (settings.judge.name == "ranking")
     return make_judge(settings.judge, TeacherSettings(), words=words, processes=processes)
@@ -44,7 +44,7 @@ def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alon
 def make_judge(
     settings: JudgeSettings, teacher: TeacherSettings, *, words: Mapping[Lang, Words] = _NO_WORDS, processes: int = 1
 ) -> Judge:
-    """Return the judge `settings.name`; a judge that asks a model is behind the prefilter.
+    """Return the judge `settings.name`; a judge that asks a model grades only answers that pass the prefilter.
 
     Names joined by "+" make a panel. `processes` is the number of processes that share the endpoint's limits. Raises
     ConfigError if the name is unknown, or a setting is missing or wrong.

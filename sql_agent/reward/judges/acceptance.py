@@ -1,10 +1,10 @@
 """Decide by rules whether a person would accept an answer in any form.
 
-An answer is correct if the queries read the evidence for it, or searched for what is asked before a refusal, and
+An answer is correct if the queries read its evidence (if a refusal is right: searched for what is asked), and
 
-    if the reference has facts: the answer contains every fact as whole words, in a clause without negation, and after
-        the fact's owner, if any; it contains no other value of the column asked for and no wrong item of a list; the
-        question, the reference or the evidence contains each number of the answer
+    if the reference has facts: the answer contains every fact (or enough of them) as whole words, in a clause without
+        negation, and after the fact's owner, if any; it contains no other value of the column asked for and no wrong
+        item of a list; the question, the reference or the evidence contains each number of the answer
     if the reference is yes or no: the answer begins with that word and does not contain the other word
     if the reference is a number: the answer contains this number, no other number, and no word such as "about"
     if the reference is a refusal: the answer contains a negation, but no value and no number
@@ -59,7 +59,7 @@ def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
 
 
 def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool) -> bool:
-    """Return whether `text` contains all items of `fact`; if the fact has an owner, between this and the next owner.
+    """Return whether `text` has all items of `fact`; if the fact has an owner, between that name and the next owner.
 
     With `may_deny`, an item in a clause with a negation counts too, because the question itself has a negation.
     """
@@ -98,7 +98,7 @@ def _said_numbers(case: JudgeCase, text: str, reader: Reader) -> set[str]:
 
 
 def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -> list[str]:
-    """Return the values, numbers and items of a list in the answer that are not in the reference.
+    """Return what the answer adds to the reference: values of the column asked for, numbers, and items of a list.
 
     `text` is the normalised answer, and `facts` are the facts of the reference.
     """

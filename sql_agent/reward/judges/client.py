@@ -186,7 +186,7 @@ class JudgeClient:
 
 
 def parse_reply(text: str, form: type[Form]) -> Form | None:
-    """Return the JSON object in a reply that the pydantic model `form` accepts; None if there is no such object.
+    """Parse the JSON object in a reply `text` with the pydantic model `form`; None if `form` accepts no object.
 
     Thoughts, notes and code fences around the object are ignored. Also None if the reply has two different objects,
     because one of them may be a quote from the graded answer.
@@ -231,7 +231,7 @@ def _status(error: OpenAIError) -> int | None:
 
 
 def _is_unreachable(error: BaseException | None) -> bool:
-    """Return whether a failed connection caused `error`, which has the status 500 in litellm."""
+    """Return whether a failed connection caused `error`. Its status does not tell: litellm sets 500."""
     causes: list[BaseException] = []
     while error is not None and error not in causes:
         causes.append(error)

@@ -93,7 +93,7 @@ class OutageError(RetryableError):
 async def retry(once: Callable[[], Awaitable[T]]) -> T:
     """Call `once` up to `ATTEMPTS` times, until it raises no RetryableError, and return its result.
 
-    After an OutageError it is called for `OUTAGE_S` seconds, however often. Raises the last RetryableError.
+    An OutageError does not end the calls before `OUTAGE_S` seconds have passed. Raises the last RetryableError.
     """
     started, attempt = time.monotonic(), 0
     while True:

@@ -1,7 +1,7 @@
 """Grade an answer by rules: facts of the reference earn points, and all other items of the answer cost points.
 
     score = (facts given and read + 0.05 x facts given but not read) / facts of the reference
-            x 0.05 for each other item that is in a row; 0 if another item is in no row
+            x 0.05 for each other item of the answer; x 0 if one of the other items is in no returned row
 
 The answer gives a fact if it contains the items of the fact, normalised as in `items.py`. A number, yes or no counts
 as one fact. A refusal earns 1 or 0. docs/judge.md lists all rules.
@@ -61,7 +61,7 @@ def _grade(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
 
 
 def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
-    """Grade an answer by the facts of the reference. If it gives more than `enough`, those that were read count."""
+    """Grade an answer by the facts of the reference. Of more than `enough` facts, those that were read count first."""
     question = case.question
     facts = reference_facts(question, reader)
     left = _owned_items(case, facts, reader, cells)
@@ -98,7 +98,7 @@ def _grade_facts(case: JudgeCase, reader: Reader, cells: Cells) -> Verdict:
 
 
 def _owned_items(case: JudgeCase, facts: Sequence[Fact], reader: Reader, cells: Cells) -> list[tuple[str, str]]:
-    """Return the items of the answer, each after its owner: the owner of `facts` last named before the item.
+    """Return (owner, item) for each item of the answer; its owner is the last owner of `facts` named before it.
 
     If the facts have no owner, the owner is "", and the name of a row before the items ("Name: item") is removed.
     """

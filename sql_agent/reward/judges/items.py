@@ -63,8 +63,8 @@ class Reader:
     def number_or_yes_no(self, text: str, question: str) -> str | None:
         """Return `text` as a number in digits, or as yes or no; None if `text` is anything else.
 
-        Also None if `text` counts other things than `question` asks for. No cell needs to contain a number, yes or no,
-        because it follows from the rows.
+        Also None if `text` counts other things than `question` asks for. A number, yes or no
+        follows from the rows, so no cell needs to contain it.
         """
         items = self.items(text)
         if len(items) != 1:
@@ -153,7 +153,7 @@ def _plain_lines(text: str) -> list[str]:
 
 
 def _without_numbering(parts: list[str]) -> list[str]:
-    """Return `parts` without list numbers, which count up from 1, or from any number if a quoted cell has "6. …".
+    """Return `parts` without list numbers, which count up from any number: a quoted cell may begin with "6. …".
 
     If the items are numbers, only list numbers that count up from 1 are removed: "6、5" may be two guesses.
     """

@@ -121,8 +121,8 @@ class Rubric(Record):
 class LlmJudge:
     """The judge "llm": a language model grades by `rubric`, and unanswerable questions by the rubric "refusal".
 
-    A question is unanswerable if its task type says so, or if its reference is one of the sentences `refusals`; () for
-    the sentences `REFUSALS`.
+    A question is unanswerable if its task type says so, or if its reference is one of the sentences `refusals`, by
+    default `REFUSALS`.
     """
 
     name = "llm"

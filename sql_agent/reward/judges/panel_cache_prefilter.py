@@ -37,8 +37,8 @@ class JudgeWrapper:
 class PanelJudge:
     """A panel of judges: every member grades every case, and the score is the mean.
 
-    Training exploits the weaknesses of a single judge first. The criteria are each member's score under its label, the
-    member's criteria as "label.criterion", and "disagreement", the highest minus the lowest score.
+    Training exploits the weaknesses of a single judge first. Each member adds its score as the criterion "label"
+    and its criteria as "label.criterion". The criterion "disagreement" is the highest minus the lowest score.
     """
 
     def __init__(self, members: Sequence[tuple[str, Judge]]) -> None:
@@ -53,7 +53,7 @@ class PanelJudge:
         return "panel/1:mean:" + "+".join(judge.identity for _, judge in self._members)
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case. Raises JudgeError if a member fails, because a mean of the others would be another judge."""
+        """Grade one case. Raises JudgeError if a member fails: a mean without it does not compare to other scores."""
         found = await asyncio.gather(*(judge.grade(case) for _, judge in self._members))
         verdicts = dict(zip((label for label, _ in self._members), found, strict=True))
         scores = [verdict.score for verdict in found]

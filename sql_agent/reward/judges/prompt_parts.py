@@ -88,7 +88,7 @@ def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: i
 
 
 class _Line(NamedTuple):
-    """A row of a result, which sorts by its fields: rows with a quote come first."""
+    """A row of a result. Sorted by the fields in order, rows with a quote come first."""
 
     without_quote: bool
     query: int
@@ -97,7 +97,7 @@ class _Line(NamedTuple):
 
 
 def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) -> str:
-    """Return as many rows as fit into `max_chars`, those with quotes first, each cut to half of `max_chars`."""
+    """Return as many rows as fit, rows with quotes before others; a row gets at most half of `max_chars`."""
     heads = [_cut(_head(call), max_chars // 3) for call in ran]
     rows = [
         _Line(not _has_quote(record, quotes), query, place, _short_row(record, quotes, max_chars // 2))

@@ -32,10 +32,9 @@ class Fact:
 def reference_facts(question: Question, reader: Reader) -> list[Fact]:
     """Return the facts of a question's reference. Raises JudgeError if there is no fact.
 
-    If the reference is prose, the facts are the sentences in the quotes of its evidence. If all facts have the form
-    "Name: items" with different names, each item becomes a fact whose owner is the name; with `question.enough`, all
-    items of a name form one fact. A text with several items is no name: "0.5 g, 1 g: 30 months" is one fact of two
-    items.
+    If the reference is prose, the facts are the sentences that its evidence quotes. If the reference compares
+    names ("A: x, y; B: z"), each item is a fact, and its owner is the name; with `question.enough`, all items of a name
+    are one fact. A text with several items is no name: "0.5 g, 1 g: 30 months" is one fact of two items.
     """
     if is_prose(question.answer, question.lang):
         quoted = dict.fromkeys(text for evidence in question.evidence for text in sentences(evidence.quote))
@@ -64,7 +63,7 @@ def reference_facts(question: Question, reader: Reader) -> list[Fact]:
 
 
 def has_looked(case: JudgeCase) -> bool:
-    """Return whether a query searched for a text that the gold SQL searches for, or, without gold SQL, of the question.
+    """Return whether a query searched for a text as the gold SQL does; without gold SQL, for a text of the question.
 
     If the gold SQL searches for no text ("which one costs least?"), each successful query counts.
     """
@@ -123,9 +122,10 @@ class Cells:
         return conclusion in self._cells | {str(count)} or (conclusion.isalpha() and count > 0)
 
     def name(self, name: str, text: str) -> bool:
-        """Return whether `name` is a name of the row whose evidence quotes `text`, else of any row of the evidence.
+        """Return whether `name` names the row whose evidence quotes `text`.
 
-        Without evidence, `name` must be in the question, and in one row with `text`.
+        If no evidence quotes `text`, any row of the evidence counts, unless `text` is a number. Without evidence,
+        `name` must be in the question, and in one row with `text`.
         """
         if not self._quotes:
             return name in self._question and self._in_one_row(f"{name}:{text}")
@@ -151,7 +151,7 @@ _WILDCARDS = re.compile(r"[%_*]+")
 
 
 class Search(NamedTuple):
-    """A text without wildcards, and the column, in lower case, that a statement compares with the text."""
+    """A comparison of a column with a text in a statement: `column` in lower case, `text` without wildcards."""
 
     column: str
     text: str
