@@ -66,7 +66,7 @@ def demonstrate(number: int, question: Question, task: Task, database: Database,
 
 
 def _react(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Return a tool call for each gold statement, sometimes with a mistake before or after, and then the answer.
+    """Return a tool call for each gold statement, sometimes with a mistake, and then the answer.
 
     The model is not trained on a statement that fails, that repeats another statement, or that finds nothing while a
     later statement finds something: the model shall learn to recover from a failed search, not to make one. If no
@@ -106,10 +106,10 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 
 
 def _with_mistake(queries: Sequence[_Query], database: Database, max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` with a typical mistake of models, in turn by `number`.
+    """Return `queries` with one of three typical mistakes, which `number` selects.
 
-    The mistakes are a failing copy of the first statement before it, a statement that is repeated once, and a last
-    statement that is repeated until no call is left.
+    The first statement follows a failing copy, one statement is repeated once, or the last statement is repeated until
+    no call is left.
     """
     number, kind = divmod(number, 3)
     if kind == 0:
@@ -169,7 +169,7 @@ def _fenced(sql: str) -> str:
 
 
 def _sentences(lang: Lang) -> dict[str, str]:
-    """Return the parts of thoughts in a language."""
+    """Return the sentences from which thoughts are built, in one language, keyed by name."""
     sentences: dict[str, str] = tomllib.loads(prompt_file(__file__, "thoughts.toml"))[lang]
     return sentences
 
@@ -177,8 +177,8 @@ def _sentences(lang: Lang) -> dict[str, str]:
 def query_thoughts(statements: Sequence[str], lang: Lang, task: Task, database: Database) -> Iterator[str]:
     """Yield the thought before each of `statements`, which are run one after the other.
 
-    A thought names the columns that the statement reads, with the task's labels, then the columns that later statements
-    read. Columns with the names of rows are left out.
+    A thought names the columns that the statement reads, each with its label from the task, and then the other columns
+    that later statements read; see `_columns_read`.
     """
     sentences = _sentences(lang)
     read = [_columns_read(sql, task, database) for sql in statements]
@@ -205,7 +205,7 @@ def _label(column: _Column, lang: Lang, task: Task) -> str:
 
 
 def _columns_read(sql: str, task: Task, database: Database) -> list[_Column]:
-    """Return the columns that `sql` reads, without names and keys of rows; [] for over three columns or invalid SQL."""
+    """Return the columns that `sql` reads, except row keys and name columns; [] if over three, or for invalid SQL."""
     schema = database.schema
     try:
         tree = parse(sql, database.dialect)

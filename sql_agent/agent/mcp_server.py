@@ -1,4 +1,4 @@
-"""An MCP server with the agent's tool, a list of all columns, and the values of the database that a text names."""
+"""An MCP server: the agent's tool, a list of all columns, and a search for the database's values in a text."""
 
 from __future__ import annotations
 

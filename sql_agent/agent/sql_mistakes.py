@@ -22,7 +22,7 @@ _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-
 
 
 def with_mistake(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
-    """Return a list of one pair, `sql` with a mistake and the resulting error; () if no mistake makes `sql` fail."""
+    """Return `sql` with a mistake and the failed answer, as the only pair of a list; () if no mistake makes it fail."""
     for broken in _mistakes(sql, database.schema, number):
         answer = database.query(broken)
         if answer.error is not None:
@@ -85,9 +85,9 @@ def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
 
 
 def _tested_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column before `= 'text'` or `LIKE 'text'` replaced by a column that its tables lack.
+    """Return `sql` with a column before `= 'text'` or `LIKE 'text'` replaced by one that no table of `sql` has.
 
-    The hint for this error suggests the statement that searches the text in a column of the right table.
+    If `sql` reads a single table, the hint for the error may suggest a column of this table that contains the text.
     """
     chosen = _one_of([match for match in _TESTED.finditer(sql) if match["column"]], number)
     read = {fold(match["table"]) for match in _with_table(_FROM, sql)}
@@ -115,7 +115,7 @@ _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
 
 
 def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
-    """Return the matches of `pattern` with a table's name. The other matches are quoted strings."""
+    """Return those matches of `pattern` that have a table's name; quoted strings also match, but have none."""
     return [match for match in pattern.finditer(sql) if match["table"]]
 
 

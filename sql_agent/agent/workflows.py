@@ -1,4 +1,4 @@
-"""The agent's workflows of roles and prompts, and the calls of the model and the database in one rollout."""
+"""The agent's workflows `react` and `check-rewrite`, and a session that calls the model and the database."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class AgentSession:
     ) -> str:
         """Send `messages` to the model, execute its calls of `tools`, and return its final text.
 
-        `role`, which is empty in a workflow with one role, is recorded with each call. Raises the exceptions of
+        `role` is recorded with each call of the model; it is "" in the workflow `react`. Raises the exceptions of
         openai-agents' Runner, and OpenAIError if the endpoint fails.
         """
         endpoint = self._endpoint

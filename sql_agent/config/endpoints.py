@@ -16,7 +16,7 @@ from sql_agent.errors import ConfigError
 
 
 def _variable(names: str, description: str, default: str | None = None) -> Any:
-    """Return a pydantic field with the value of the first set variable in `names`, which blanks separate."""
+    """Return a pydantic field that is read from the first set variable in the blank-separated list `names`."""
     return Field(default, validation_alias=AliasChoices(*names.split()), description=description)
 
 
@@ -46,7 +46,7 @@ class EnvironmentSettings(BaseSettings):
 
 
 class TeacherSettings(EnvironmentSettings):
-    """The endpoints of the judges: of a language model and of a reward model."""
+    """The endpoints of the models that judge answers: a language model and a reward model."""
 
     key_of = {"TEACHER_BASE_URL": "TEACHER_API_KEY"}
 

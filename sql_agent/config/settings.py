@@ -75,8 +75,8 @@ def load_settings(
 ) -> Settings:
     """Build the settings from all sources. Raises ConfigError for an unknown or wrong setting.
 
-    `overrides` are texts such as `train.lr=1e-5`, and stronger than `flags`, whose keys are dotted names or sections.
-    `defaults` are TOML files that are weaker than all other sources, the weakest first.
+    `overrides`, such as `train.lr=1e-5`, are stronger than `flags`. The keys of `flags` are dotted names or sections.
+    `defaults` are TOML files, the weakest first; all other sources are stronger.
     """
     return merge([*map(toml_source, defaults), *read_sources(overrides, config_file=config_file, flags=flags)])
 
@@ -193,7 +193,7 @@ def toml_source(path: Path) -> Source:
 
 
 def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """Parse texts such as "train.lr=1e-5" into {name: value}; of several values of a name, the last counts."""
+    """Parse texts such as "train.lr=1e-5" into {name: value}; the last value of a repeated name counts."""
     result: dict[str, str] = {}
     for item in overrides:
         name, equals, value = item.partition("=")
@@ -243,9 +243,10 @@ def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence
     """Raise ConfigError if the untrusted `source` has a setting that runs code or contacts a server.
 
     `agent.mcp_command` starts a program, `agent.mcp_url` is a server that receives MCP_TOKEN, and a `task` of the form
-    package.module:NAME is imported (NAME.toml is only data). Options of verl can name modules; they are refused in a
-    `.env` file, but not in a saved run, whose training goes on from pickles anyway. Such a setting is accepted if a
-    trusted source among `stronger` also sets it, or if a trusted source among `others` has the same value.
+    package.module:NAME is imported (NAME.toml is only data). Options of verl can name modules. They are refused in a
+    `.env` file, but not in a saved run, because training that continues a run loads its pickles, which can run code
+    anyway. A setting of these kinds is accepted if a trusted source among `stronger` also sets it, or if a trusted
+    source among `others` has the same value.
     """
     options = [name for name in source.values if source.as_variables and name.startswith("verl.config")]
     for name in (*CODE_SETTINGS, *options):

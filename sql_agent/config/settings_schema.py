@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def _project() -> Path:
-    """Return the folder of the checkout; "." if this is the working directory, or if there is no checkout."""
+    """Return the folder of the checkout; "." without a checkout, or if the checkout is the working directory."""
     try:
         here = Path.cwd()
     except FileNotFoundError:
@@ -47,14 +47,14 @@ def _setting(default: Any, description: str) -> Any:
 
 
 class Section(BaseModel):
-    """Base of all sections: refuses unknown keys, infinities and NaN, and parses values that are text."""
+    """Base of all sections: refuses unknown keys, infinities and NaN, and parses strings; see `_read_text`."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _read_text(cls, value: Any, info: ValidationInfo) -> Any:
-        """Parse texts that pydantic refuses: `none` and "" as None, `0,10` and `[0,10]` as a tuple."""
+        """Parse strings that pydantic refuses: `none` and "" as None, `0,10` and `[0,10]` as a tuple."""
         if not isinstance(value, str) or info.field_name is None:
             return value
         annotation = cls.model_fields[info.field_name].annotation

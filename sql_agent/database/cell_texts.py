@@ -26,13 +26,13 @@ _Column = tuple[str, str]  # a table and its column
 
 
 class CellTexts:
-    """The text cells of each column, in lower case and joined by `BETWEEN`."""
+    """The text cells of each column, in lower case and joined by the separator `BETWEEN`."""
 
     def __init__(self, columns: Mapping[_Column, str]) -> None:
         self.columns = columns
 
     def columns_with(self, text: str) -> dict[_Column, int]:
-        """Return how often each column that contains `text` does so, the highest count first; case is ignored."""
+        """Return {column: occurrences of `text`} without zeros, the highest count first; case is ignored."""
         counts = {column: cells.count(text.lower()) for column, cells in self.columns.items()}
         return {column: count for column, count in sorted(counts.items(), key=lambda each: -each[1]) if count}
 
@@ -74,10 +74,10 @@ def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]
 def longest_parts(text: str, cells: str) -> list[str]:
     """Return the longest parts of `text` that occur in a column's cells, such as "tablets" of "tablets form".
 
-    `cells` are in lower case and joined by `BETWEEN`. A part of a Chinese text has at least two Chinese characters or
-    four letters, such as 糖浆 of 糖浆剂型. A part of any other text consists of whole words, one of them with at least
-    four letters. Parts that occur in more than half of the cells are ignored, because they distinguish nothing. Among
-    equally long parts, the most frequent one comes first: a rare one, such as 不要, may be a coincidence.
+    `cells` are in lower case and joined by the separator `BETWEEN`. If `text` is Chinese, a part has at least two
+    Chinese characters or four letters, such as 糖浆 of 糖浆剂型. Otherwise, a part consists of whole words of `text`,
+    one of them with at least four letters. Parts in more than half of the cells are ignored: they distinguish nothing.
+    Among equally long parts, the most frequent one comes first: a rare one, such as 不要, may be a coincidence.
     """
     key = text.lower() if len(text.lower()) == len(text) else text
     longest = sorted(_parts_in_cells(key, cells), key=lambda part: part[0] - part[1])[:_MOST_COUNTED]
@@ -88,7 +88,7 @@ def longest_parts(text: str, cells: str) -> list[str]:
 
 
 def _parts_in_cells(key: str, cells: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions (start, end) in `key` of the longest parts that occur in the joined text `cells`."""
+    """Yield start and end of each part of `key` that occurs in `cells` and cannot be extended to a longer such part."""
     unit = _CHARACTER if _CHINESE.search(key) else _WORD
     units = [match.span() for match in unit.finditer(key[:_MAX_SEARCHED])]
     end = 0

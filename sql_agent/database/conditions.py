@@ -17,10 +17,11 @@ _WILDCARDS = re.compile(r"[%_*?]+")
 
 @dataclass(frozen=True)
 class SearchedText:
-    """A text for which a condition searches; of a LIKE pattern, the longest piece between wildcards.
+    """A string for which a condition searches.
 
-    `table` and `column` are None if the searched column does not belong to a table of the schema. `node` is the
-    comparison with the text, such as `name = 'a'`; in a list after IN, `node` is the text itself.
+    `text` is the longest piece between wildcards. `table` and `column` are None if the searched column does not belong
+    to a table of the schema. `node` is the comparison with the string, such as `name = 'a'`. In a list after IN, `text`
+    is the whole string, and `node` is the string's node.
     """
 
     text: str
@@ -94,9 +95,9 @@ def without_aliases(node: exp.Expr) -> exp.Expr:
 
 
 def edited(tree: exp.Query, changes: Sequence[tuple[exp.Expr, exp.Expr | None]]) -> exp.Query:
-    """Return a copy of `tree` after `changes`: pairs of a node and its replacement, or of a condition and None.
+    """Return a copy of `tree` with the first node of each pair in `changes` replaced by the second.
 
-    A condition with None is removed.
+    If the second is None, the first is a condition, which is removed.
     """
     copy = tree.copy()
     copies = {id(old): new for old, new in zip(tree.walk(), copy.walk(), strict=True)}
@@ -119,7 +120,7 @@ def _remove(condition: exp.Expr) -> None:
 
 
 def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
-    """Return the tables of the SELECT with the clause `where`, keyed by alias; "" for a table outside the schema."""
+    """Return {alias: table} of the SELECT with the clause `where`; a table outside the schema is ""."""
     tables = from_items(where.parent) if where.parent is not None else []
     return {fold(t.alias_or_name): schema.spelled(t.name) or "" for t in tables if isinstance(t, exp.Table)}
 

@@ -56,7 +56,7 @@ def changed_statement(sql: str, schema: Schema, changes: Iterable[Change], diale
 
 
 def _replacement(table: str, key: str, changes: list[Change], schema: Schema, dialect: Dialect) -> str:
-    """Return the WITH query with the name and columns of `table`, read after `changes`."""
+    """Return a WITH query that has the name and columns of `table` and reads `table` with `changes` applied."""
 
     def shown(column: str) -> str:
         name = quoted(column)

@@ -57,7 +57,7 @@ class Database(ABC):
 
     @abstractmethod
     def named_values(self, text: str) -> list[NamedValue]:
-        """Return the values of the database that a text, such as a question, names, in the order of the text.
+        """Return the database's values that `text` (such as a question) mentions, in the order of `text`.
 
         Raises DatabaseFileError if the database does not answer.
         """

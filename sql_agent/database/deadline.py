@@ -90,7 +90,7 @@ class Deadline:
         self._turn_ends = time.monotonic() + min(self._taken * _TURN_S, _LONGEST_TURN_S)
 
     def _others_wait(self, most: int) -> bool:
-        """Return whether another statement waits that has had at most `most` turns."""
+        """Return whether another statement with at most `most` turns so far is waiting."""
         if most >= 0:
             if not self._locks(_WAITING, most + 1):
                 return True

@@ -122,7 +122,7 @@ class Dialect:
         """Raise QueryError if the engine would split `text` into other tokens than sqlglot's `tokens`."""
 
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
-        """Raise QueryError if the dialect forbids one of `nodes`, all nodes of the syntax tree `tree` of `text`."""
+        """Raise QueryError if the dialect forbids one of `nodes`: the nodes of `tree`, the syntax tree of `text`."""
 
     def table_key(self, name: str) -> str:
         """Return the name of a table or WITH query in the form in which the engine compares names."""

@@ -46,9 +46,9 @@ class Checked:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a statement, cut to the limits; the other fields as in `Checked`.
+    """The result of a statement, cut to the limits.
 
-    `tree` is None if sqlglot cannot parse the statement.
+    `tree` and `from_tables` are as in `Checked`, but `tree` is None if sqlglot cannot parse the statement.
     """
 
     columns: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Build the statements that hints suggest: with a text searched in another column, fewer conditions, other outputs."""
+"""Build the statements that hints suggest: they search another column, drop conditions, or select other columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Variants:
-    """Builds variants of statements on one database. `name_columns` maps a table to the column with its rows' names."""
+    """Builds variants of statements on one database. `name_columns` maps a table to the column that names its rows."""
 
     def __init__(self, schema: Schema, dialect: Dialect, name_columns: Mapping[str, str | None]) -> None:
         self._schema = schema
@@ -36,10 +36,10 @@ class Variants:
     def searched_at(
         self, tree: exp.Query, text: SearchedText, place: Place, parts: Sequence[Condition] = ()
     ) -> exp.Query:
-        """Return the statement with `text` searched at `place`.
+        """Return the statement with the search for `text` moved to `place`.
 
-        If `place` is in another table, or the text is in a list after IN, the result is a SELECT from the place's
-        table. Of `parts`, conditions on other tables are kept if the place's table has their columns.
+        If `place` is in another table, or the text is in a list after IN, the result is a new SELECT from the place's
+        table. The new SELECT keeps a condition in `parts` on another table if the place's table has its columns, too.
         """
         if place.table != text.table or isinstance(text.node, exp.Literal):
             columns = set(map(fold, self._schema.columns[place.table]))
@@ -62,18 +62,18 @@ class Variants:
         return showing(changed, first=[self._column(name or "", alias)] if place.is_part else [])
 
     def all_at(self, tree: exp.Query, places: Mapping[SearchedText, Place]) -> exp.Query:
-        """Return the statement with each text searched at its place, which is in the text's table."""
+        """Return the statement with the search for each text moved to its place in `places`, in the same table."""
         found = [(text, place, text.node.find(exp.Column)) for text, place in places.items()]
         return edited(tree, [(text.node, self._test(at, column.table if column else "")) for text, at, column in found])
 
     def renamed(self, tree: exp.Query, names: Iterable[tuple[exp.Column, str]]) -> exp.Query:
-        """Return the statement with each column of `names` replaced by the column with the given name."""
+        """Return the statement with columns renamed; `names` are pairs of a column and its new name."""
         return edited(tree, [(column, self._column(name, column.table)) for column, name in names])
 
     def without(self, tree: exp.Query, parts: Sequence[Condition]) -> list[exp.Query]:
-        """Return `tree` with the columns of the conditions `parts` as outputs in place of these conditions.
+        """Return a list with one statement: `tree` without the conditions `parts`, but with their columns as outputs.
 
-        Returns [] if no condition would be left.
+        Returns [] if `parts` is empty or has all conditions of `tree`.
         """
         if not 0 < len(parts) < len(conditions(tree, self._schema, self._dialect)):
             return []
@@ -83,8 +83,9 @@ class Variants:
     def of_one_table(self, tree: exp.Query, where: Place | Condition, others: Iterable[exp.Expr] = ()) -> exp.Query:
         """Return a SELECT from the table of `where`, with the conditions `where` and `others`.
 
-        Its outputs are the first of these that exist: the outputs of `tree` whose columns the table has; the columns in
-        `tree`, if `tree` reads the table; all columns, if a row is found by its name; the names of the rows.
+        It selects the outputs of `tree` whose columns the table has. If there are none, but `tree` reads the table, it
+        selects the table's columns that `tree` mentions. If there are still none, it selects all columns if a row is
+        found by its name or the rows have no names, else the names of the rows.
         """
         test = self._test(where) if isinstance(where, Place) else without_aliases(where.node)
         table = where.table or ""
@@ -130,7 +131,10 @@ class Variants:
 
 
 def showing(tree: exp.Query, first: Iterable[exp.Column] = (), last: Iterable[exp.Column] = ()) -> exp.Query:
-    """Add outputs at the beginning and end of `tree`, if its outputs are plain columns, and return `tree`."""
+    """Add the columns `first` and `last` at the two ends of the SELECT list of `tree`, and return `tree`.
+
+    A list with other items than plain columns is unchanged, and so is a SELECT with DISTINCT or GROUP BY.
+    """
     outputs = [output.unalias() for output in tree.selects]
     is_plain = all(isinstance(output, exp.Column) and not output.is_star for output in outputs)
     if isinstance(tree, exp.Select) and is_plain and not tree.args.get("distinct") and not tree.args.get("group"):

@@ -1,9 +1,9 @@
 """Write a hint for an empty or incomplete query result: up to two statements to run instead, which find rows.
 
-The statements are variants of the model's own statement: with a name as the database spells it, with another column or
-table that contains the text, with fewer conditions, with a filled column, or with the row of an alias. If a result was
-cut off, the hint says how many rows there are. A hint shows the names of rows, tables and columns, and parts of the
-statement, but never the content of another cell.
+The statements are variants of the model's own statement. A variant corrects the spelling of a name, searches another
+column or table that contains the text, drops conditions, selects a filled column, or finds a row by its alias. If a
+result was cut off, the hint says how many rows there are. A hint shows the names of rows, tables and columns, and parts
+of the statement, but never the content of another cell.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Hints:
         """Return a hint for the answer to `tree`, at most `MAX_HINT_CHARS` characters; None if no hint applies.
 
         A hint has one or two lines. A line is `try: ` and a statement that finds rows, or a remark. A hint applies if
-        the result has no rows, was cut off, or has up to three rows with an empty column, or if a text in a list such
-        as `name IN ('a', 'b')` is no row's name.
+        the result has no rows, was cut off, or has up to three rows with an empty column, or if a list such as
+        `name IN ('a', 'b')` has a text that is not the name of a row.
         """
         records = answer.records
         counts_nothing = len(records) == 1 and all(cell in {None, 0} for cell in records[0])
@@ -87,7 +87,7 @@ class Hints:
         return self._after_cut(tree, answer) if answer.truncated else None
 
     def _after_cut(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
-        """Return how many rows there are in all; None if these are no more than in `answer` or take long to count."""
+        """Return a hint with the number of all rows; None if `answer` has all, or if counting them takes too long."""
         ((total,),) = self._try(f"SELECT COUNT(*) FROM ({tree.sql(self._dialect.grammar)}) AS rows_in_all") or ((0,),)
         if not isinstance(total, int) or total <= answer.count:
             return None
@@ -96,8 +96,8 @@ class Hints:
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return up to two lines: statements to try in place of `tree`, which reads an unknown column, and `remark`.
 
-        A statement may join the table that has the column. It may have a column's name in place of a word that people
-        use for the column, such as `symptoms`. It may search other columns for the text that the unknown column was
+        A statement may join the table that has the column. It may replace a word that people use for a column,
+        such as `symptoms`, by the column's name. It may search other columns for the text that the unknown column was
         compared with.
         """
         table = only_table(tree, self._schema) or ""
@@ -124,7 +124,7 @@ class Hints:
         return self._fitted(tree, [*joined, *renamed, *filter(None, [remark]), *variants], room)
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str], room: int = MAX_HINT_CHARS) -> str | None:
-        """Return up to two lines of `found`: remarks, and statements that find rows; None if there are none."""
+        """Return up to two lines of `found`: its remarks, and those of its statements that find rows; None if none."""
         lines: list[str] = []
         tried = [self._line(tree)]
         for each in found:
@@ -165,7 +165,7 @@ class Hints:
             return ()
 
     def _after_nothing(self, tree: exp.Query) -> Iterator[exp.Query | str]:
-        """Yield statements to run in place of `tree`, the most helpful first, and remarks on texts in no cell."""
+        """Yield statements to run in place of `tree`, the most helpful first, then remarks on texts not found."""
         parts = conditions(tree, self._schema, self._dialect)[:MAX_CONDITIONS]
         is_alone = len(parts) == 1 and only_table(tree, self._schema) is not None
         failing = [part for part in parts if is_alone or part.table is None or not self._has_row(part.table, part.sql)]
@@ -219,7 +219,7 @@ class Hints:
         return text.column == fold(self._name_columns.get(text.table or "") or "")
 
     def _places(self, text: SearchedText, tree: exp.Query) -> list[Place]:
-        """Return the places of a text that the searched column does not have, the most probable place first."""
+        """Return the places of the text, and of names that are similar to the text, the most probable place first."""
         found = self._names.find(text.text)
         meant = [name for name in (*found.exact, *found.aliases) if not _is_at(name, text) or name.text != text.text]
         selected = {fold(output.unalias().name) for output in tree.selects}
@@ -240,7 +240,7 @@ class Hints:
         return list(dict.fromkeys([*first, *_whole(meant, text), *others, *_whole(similar, text)]))
 
     def _parts(self, text: SearchedText, meant: Sequence[Name], similar: Sequence[Name]) -> Iterator[Place]:
-        """Yield the names `meant`, else the longest parts of the text, as parts of cells of the searched column."""
+        """Yield places in the searched column for the names `meant`, or without such names, for parts of the text."""
         for (table, column), cells in self._texts.columns.items():
             if table != text.table or fold(column) != text.column:
                 continue
@@ -252,7 +252,7 @@ class Hints:
                     yield Place(table, column, part, is_part=True)
 
     def _longest_parts(self, text: SearchedText) -> list[Place]:
-        """Return the longest parts of a text that is in no cell, first those in the text's column; [] for a name."""
+        """Return the places of the longest parts of the text in its table, the searched column first; [] for a name."""
         if self._is_name(text):
             return []
         found = [
@@ -265,7 +265,7 @@ class Hints:
         return [place for rank, place in sorted(found, reverse=True) if rank[0] == longest]
 
     def _after_missing_names(self, tree: exp.Query) -> Iterator[exp.Query | str]:
-        """Yield statements to run instead if a list such as `name IN ('a', 'b')` has texts that are no row's name."""
+        """Yield statements to run instead if a list such as `name IN ('a', 'b')` has texts that name no row."""
         yield from self._with_right_names(tree)
         for text in self._missing_names(tree)[:MAX_TEXTS]:
             places = self._places(text, tree)
@@ -274,7 +274,7 @@ class Hints:
                 yield _nowhere(text)
 
     def _with_right_names(self, tree: exp.Query) -> Iterator[exp.Query]:
-        """Yield the statement with each text of a list that is no row's name replaced by the most similar name."""
+        """Yield the statement with the most similar names in place of the texts that `_missing_names` returns."""
         changes: list[tuple[exp.Expr, exp.Expr | None]] = []
         for text in self._missing_names(tree):
             names = chain.from_iterable(self._names.find(text.text))
@@ -283,7 +283,7 @@ class Hints:
             yield edited(tree, changes)
 
     def _missing_names(self, tree: exp.Query) -> list[SearchedText]:
-        """Return the texts in lists such as `name IN ('a', 'b')` that are no row's name."""
+        """Return the texts in lists such as `name IN ('a', 'b')` that name no row."""
         parts = conditions(tree, self._schema, self._dialect)
         texts = [text for part in parts for text in part.texts if isinstance(text.node, exp.Literal)]
         return [text for text in texts if self._is_name(text) and not self._is_listed(text)][:MAX_CONDITIONS]
@@ -323,10 +323,10 @@ class Hints:
             yield self._variants.reading(tree, nearest, instead_of=list(empty.values()))
 
     def _in_other_rows(self, tree: exp.Query, places: Sequence[int]) -> Iterator[exp.Query]:
-        """Yield the statement for the rows with the searched name as alias, then for those with longer names.
+        """Yield the statement with another name: first the names of rows whose alias it searches, then longer names.
 
-        A longer name adds only words of `Naming.beside`. Statements that find no content in the output columns at
-        `places` are left out.
+        A longer name adds only words of `Naming.beside`. Statements that find only empty cells in the output columns
+        with the indexes `places` are left out.
         """
         texts = [text for part in conditions(tree, self._schema, self._dialect) for text in part.texts]
         for text in texts if len(texts) == 1 and self._is_name(texts[0]) else ():
@@ -340,7 +340,7 @@ class Hints:
                     yield other
 
     def _filled_columns(self, tree: exp.Query, table: str) -> list[str] | None:
-        """Return the columns that `tree` does not select and that its first rows fill; None without rows."""
+        """Return columns that `tree` does not select but that have content in its first rows; None without rows."""
         known = {"id", fold(self._name_columns[table] or ""), *(fold(output.unalias().name) for output in tree.selects)}
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
         where = tree.args.get("where")
@@ -353,7 +353,7 @@ class Hints:
 
 
 def _plain(words: str) -> str:
-    """Return `words` without underscores, blanks and a final s, and in lower case, for comparison."""
+    """Return `words` in lower case, without underscores, blanks and a final s, for comparison."""
     return fold(words).replace("_", "").replace(" ", "").removesuffix("s")
 
 
@@ -362,7 +362,7 @@ def _nowhere(text: SearchedText) -> str:
 
 
 def _whole(names: Iterable[Name], text: SearchedText) -> list[Place]:
-    """Return the places of `names`, those in the searched column first."""
+    """Return each of `names` as a `Place`, those in the searched column first."""
     return [Place(n.table, n.column, n.text) for n in sorted(names, key=lambda name: not _is_at(name, text))]
 
 
@@ -371,7 +371,7 @@ def _is_at(place: Name | Place, text: SearchedText) -> bool:
 
 
 def _selects_a_column(tree: exp.Query) -> bool:
-    """Return whether a SELECT outputs a plain column or `*`, so that a single record is no aggregate."""
+    """Return whether a SELECT outputs a plain column or `*`; if not, a single record may be an aggregate."""
     return any(output.is_star or isinstance(output.unalias(), exp.Column) for output in tree.selects)
 
 

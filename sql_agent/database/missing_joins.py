@@ -15,12 +15,12 @@ _MAX_LINKS = 3  # maximum number of foreign keys between a table of the statemen
 def with_missing_joins(
     tree: exp.Query, schema: Schema, identifier: Callable[[str], exp.Identifier]
 ) -> Iterator[exp.Query]:
-    """Yield `tree` with each unknown column read from the nearest table that has it; nothing if there is none.
+    """Yield `tree` with each unknown column read from the nearest table with this column; nothing if there is none.
 
     A table that the SELECT reads is the nearest; otherwise the table that is the fewest foreign keys away is joined. A
-    join on an unknown column gets the condition of the foreign keys. If the SELECT reads nothing else of its first
-    table, `tree` is yielded without and then with this table, because a join also filters rows. `identifier` quotes a
-    name if the dialect needs quotes.
+    join on an unknown column gets the condition of the foreign keys. If the SELECT needs its first table only for the
+    join, `tree` is yielded twice: without this table, and then with it, because a join also filters rows. `identifier`
+    quotes a name if the dialect needs quotes.
     """
     found: list[exp.Query] = []
     for drops in (True, False):
@@ -45,7 +45,7 @@ class _Repair:
             self._add(source)
 
     def run(self, *, drops: bool) -> bool:
-        """Repair the SELECT, if `drops` without an unneeded first table; return whether all columns are known then."""
+        """Repair the SELECT, and return whether all columns are known now. `drops` removes an unneeded first table."""
         columns = [each for each in self._select.find_all(exp.Column) if each.parent_select is self._select]
         unknown = [column for column in columns if not self._is_known(column)]
         if not unknown:
@@ -95,14 +95,14 @@ class _Repair:
         return isinstance(outer, exp.Select) and _Repair(outer, self._schema, self._identifier)._is_known(column)
 
     def _is_ambiguous(self, unknown: Collection[exp.Column]) -> bool:
-        """Return whether `unknown` has a column of two tables of the SELECT, or a column of another SELECT's table."""
+        """Return whether two columns of `unknown` differ only in the table, or one is from outside a nested SELECT."""
         known = {"", *map(fold, self._tables)}
         read = {(fold(column.name), fold(column.table)) for column in unknown}
         is_outer = not {table for _, table in read} <= known and self._select.parent_select is not None
         return is_outer or len({name for name, _ in read}) < len(read)
 
     def _join_again(self, unknown: Collection[exp.Column]) -> bool:
-        """Give each join on a column of `unknown` the condition of the foreign keys; return whether all have one."""
+        """Join along foreign keys where a join's condition has a column of `unknown`; return whether all succeed."""
         wrong = [join for join in self._joins if any(column.find_ancestor(exp.Join) is join for column in unknown)]
         if not wrong:
             return True
@@ -121,11 +121,11 @@ class _Repair:
         return True
 
     def _reach(self, is_wanted: Callable[[str], bool], source: exp.Expr | None = None) -> str | None:
-        """Join the nearest table that `is_wanted`, and the tables on the way; return the name or alias of the table.
+        """Join the nearest table for which `is_wanted` is true, and the tables on the way; return its name or alias.
 
-        The table is written as `source`; without `source`, a table that the SELECT reads is not joined again. Returns
-        None if there is no such table, or if several foreign keys of one table lead to it, such as those from a flight
-        to its two airports.
+        `source` is the table's item for FROM; without `source`, a table that the SELECT reads is not joined again.
+        Returns None if there is no such table, or if several foreign keys of one table lead to it, such as those from a
+        flight to its two airports.
         """
         paths: list[tuple[str, tuple[ForeignKey, ...], str]] = [
             (name, (), table) for name, table in self._tables.items()

@@ -111,14 +111,14 @@ class NameIndex:
         return tuple(name for name in self.rows(key) if comparable(name.text) == key)
 
     def _named(self, keys: Iterable[str]) -> tuple[Name, ...]:
-        """Return the rows of `keys`; of each key, first the rows with the key as name, then those with it as alias."""
+        """Return the rows of each of `keys` in turn: first rows whose name is the key, then rows with it as alias."""
         ordered = (sorted(self._names[key], key=lambda name: comparable(name.text) != key) for key in keys)
         return tuple(dict.fromkeys(name for names in ordered for name in names))
 
     def _near(self, key: str, *, is_part: bool) -> list[str]:
         """Return the index keys that `key` misspells or contains, else those that share a part with `key`.
 
-        With `is_part`, which means that names contain `key`, shared parts are not searched.
+        If longer names contain `key` (`is_part`), shared parts are not searched.
         """
         mistyped, inside = self._misspelt(key), self._inside(key)
         if mistyped or is_part or (inside and 2 * len(inside[0]) >= len(key)):
@@ -137,8 +137,8 @@ class NameIndex:
     def _sharing(self, key: str) -> tuple[str, list[str]]:
         """Return the longest part of `key` that names contain, and these names.
 
-        If the part is shorter than half of `key`, few names may contain the part. In alphabetic text, a part is one to
-        three words, which may be misspelt.
+        A part that is shorter than half of `key` does not count if more than `_MOST_SHARING` names contain the part. In
+        alphabetic text, a part is one to three words, which may be misspelt.
         """
         if _CHINESE.search(key):
             parts = self._chinese_parts(key) if len(key) <= _MAX_SHARING_CHARS else []
@@ -151,13 +151,13 @@ class NameIndex:
         return "", []
 
     def _chinese_parts(self, key: str) -> Iterator[str]:
-        """Yield the substrings of `key` with three or more characters before its common end, the longest first."""
+        """Yield the substrings of `key` with at least three characters of its stem, see `_stem_size`, longest first."""
         stem = self._stem_size(key)
         for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
             yield from (key[start : start + size] for start in range(min(len(key) - size, stem - _SHARED_CHARS) + 1))
 
     def _stem_size(self, key: str) -> int:
-        """Return the number of characters of `key` before its common end, such as 胶囊."""
+        """Return the length of the stem of `key`: what is before an end that many names have, such as 胶囊."""
         return len(key) - max((len(end) for end in self.ends if key.endswith(end)), default=0)
 
     def _misspelt(self, part: str) -> list[str]:
@@ -177,8 +177,9 @@ class NameIndex:
     def _short_for(self, key: str) -> list[str]:
         """Return names that `key` abbreviates, else names that begin with a part of `key` or that the part abbreviates.
 
-        The part is the end or the beginning of `key`. Two characters are no abbreviation, because too many names
-        contain them in order. For the beginning, the name must share most of `key`: 格列美脲 is not short for 格列齐特.
+        A part is an end or a beginning of a Chinese `key`. A part of two characters abbreviates nothing, because too
+        many names contain them in order. A name that is found by the beginning must share most of `key`: 格列美脲 is
+        not short for 格列齐特.
         """
         found = self._abbreviated(key)
         if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
@@ -217,7 +218,7 @@ class NameIndex:
     def _inside(self, key: str) -> list[str]:
         """Return the longest non-overlapping names that occur in `key`, the longest first.
 
-        Before an alias comes a row's name that contains the alias, such as 阿奇霉素片 before 阿奇霉素.
+        An alias follows a longer name that contains the alias: 阿奇霉素片 comes before 阿奇霉素.
         """
         places = [
             (start, end)
@@ -262,12 +263,12 @@ def read_names(
 
 
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
-    """Yield each everyday name in `naming.called` with the row that has the formal name, as a `Name`.
+    """Yield pairs: an everyday name in `naming.called`, and the `Name` of a row with its formal name.
 
-    If no row has the formal name, its everyday names are yielded with the shortest row names that contain the formal
-    name as a word, such as 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素, which differs. In addition,
-    the formal name is yielded with rows that have an everyday name as name. `names` maps the comparable form of a row's
-    name to its `Name`.
+    If no row has the formal name, the rows are those with the shortest names made of the formal name and words of
+    `naming.beside`, such as 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素. In this case, the formal name
+    is also paired with each row whose name is an everyday name. `names` maps the comparable form of a row's name to its
+    `Name`.
     """
     all_names = "\n".join(["", *names, ""])
     rest = rest_pattern(naming.beside)
@@ -286,7 +287,7 @@ def rest_pattern(beside: frozenset[str]) -> re.Pattern[str]:
 
 
 def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str]:
-    """Return the shortest lines of `all_names` that contain `part` as whole words between two matches of `rest`."""
+    """Return the shortest names (lines of `all_names`) that consist of the words `part` between matches of `rest`."""
     found = []
     for line in re.findall(f"[^\n]*{re.escape(part)}[^\n]*", all_names) if part in all_names else ():
         start = line.index(part)
@@ -302,13 +303,13 @@ def comparable(text: str) -> str:
 
 
 def _may_be_misspelt(part: str, key: str) -> bool:
-    """Return whether misspellings of `part` are searched, which is slow: if it is words, or most of a Chinese text."""
+    """Return whether to start the slow search for misspellings of `part`: in Chinese, only if it is most of `key`."""
     is_most = len(key) - _MOST_CUT <= len(part) and len(part) >= _TYPO_EVERY
     return not _CHINESE.search(key) or (is_most and (key.startswith(part) or key.endswith(part)))
 
 
 def _word_parts(key: str) -> Iterator[str]:
-    """Yield three consecutive words each, then two, then single words, if they have at least five characters."""
+    """Yield parts of three consecutive words, then of two, then single words; each has at least five characters."""
     words = key.split()
     if len(words) > _MAX_WORDS:
         return

@@ -65,9 +65,9 @@ class NamedValue(Record):
 class _Span:
     """A part of the question and the values that the part names.
 
-    `word` is the part itself if it is a word of text cells, whose columns are looked up last; else "". `is_name` is
-    whether the part names a row or begins several names. `is_whole` is whether the part is the name of a row, a whole
-    item of a cell, or in quotation marks.
+    `word` is the part itself if it is a word of text cells, else ""; the columns with `word` are looked up last.
+    `is_name` is whether the part names a row or belongs to several names. `is_whole` is whether the part names a row,
+    is a whole item of a cell, is in quotation marks, or is at least four characters of a name.
     """
 
     start: int
@@ -127,7 +127,7 @@ class ValueIndex:
         return list(dict.fromkeys(values))[:MAX_VALUES]
 
     def _exact(self, text: str, start: int, end: int) -> Iterator[_Span]:
-        """Yield text[start:end] as a word or the name of rows, and as a part of names."""
+        """Yield text[start:end] as one span if it is a word or names rows, and as another if it is a part of names."""
         part = text[start:end]
         rows = self._rows(part)
         begun = self._begun(part) if not rows else ()
@@ -143,7 +143,7 @@ class ValueIndex:
             yield _Span(start, end, (value,), "", is_name, is_whole)
 
     def _quoted(self, text: str) -> Iterator[_Span]:
-        """Yield each part in quotation marks that cells contain, with the cells' columns."""
+        """Yield a span for each part in quotation marks, with the columns whose cells contain the part."""
         for match in _QUOTED.finditer(text):
             if columns := _few(self._columns_with(match[1])):
                 value = NamedValue(columns=columns, operator="LIKE", value=f"%{match[1]}%")
@@ -155,7 +155,7 @@ class ValueIndex:
         return [row for row in rows if comparable(row.text) == key] or rows
 
     def _is_text(self, item: str) -> bool:
-        """Return whether `item` is an item of a column other than those that name rows."""
+        """Return whether `item` is an item of a column that does not name rows."""
         return any(self._columns[number] not in self._name_columns for number in self._items.get(item, ()))
 
     def _is_word(self, part: str) -> bool:
@@ -165,7 +165,7 @@ class ValueIndex:
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
     def _is_term(self, word: str) -> bool:
-        """Return whether `word` is a term: an item, a word of several names, or a word between varied characters."""
+        """Return whether `word` is a term: an item, a part of several names, or a word in varied surroundings."""
         columns = [column for column in self._columns if column not in self._name_columns]
         near = [pair for column in columns for pair in self._texts.beside(word, column)]
         whole = sum(before + after == "" for before, after in near)
@@ -176,9 +176,9 @@ class ValueIndex:
         return max(2, _MIN_OCCURRENCES - len(word)) <= len(near) <= min(_MOST_OCCURRENCES, min(kinds, default=0) ** 2)
 
     def _with_word(self, word: str, rows: Sequence[NamedValue]) -> Iterator[NamedValue]:
-        """Yield a value for the columns with `word` as a whole cell, and one for the other columns that contain `word`.
+        """Yield a value for the columns with `word` as a whole cell, and one for the columns with `word` inside cells.
 
-        Columns with the word as an item come first, then others, then those with names of several rows.
+        Columns with the word as an item come first, and columns with the word in the names of several rows come last.
         """
         numbers = self._items.get(word, ())
         items = {self._columns[number] for number in numbers}
@@ -253,9 +253,9 @@ class ValueIndex:
 
 
 def _few(columns: Iterable[_Column], items: Collection[_Column] = ()) -> tuple[_Column, ...]:
-    """Return at most four columns: of each table the first two, those of `items` before others.
+    """Return at most four columns, first the columns that are in `items`.
 
-    Further columns of a table are returned only if they are in `items`.
+    Of each table, only the first two columns and the columns in `items` are returned.
     """
     ordered = sorted(columns, key=lambda column: column not in items)
     rank = {column: [table for table, _ in ordered[:at]].count(column[0]) for at, column in enumerate(ordered)}
@@ -264,7 +264,7 @@ def _few(columns: Iterable[_Column], items: Collection[_Column] = ()) -> tuple[_
 
 
 def _whole(rows: Sequence[Name]) -> list[NamedValue]:
-    """Return the names of the first rows, each with all columns that contain the name."""
+    """Return a value for each different name of the first three rows, with the columns of the rows of this name."""
     ordered = sorted(rows[:_MAX_ROWS], key=lambda row: row.text)
     return [
         NamedValue(columns=tuple((row.table, row.column) for row in group), operator="=", value=text)
@@ -273,7 +273,7 @@ def _whole(rows: Sequence[Name]) -> list[NamedValue]:
 
 
 def _words(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each part of the text that cuts no alphabetic word."""
+    """Yield the start and end of each part of the text that does not cut an alphabetic word in two."""
     for start in range(len(text)):
         for end in range(start + 2, min(len(text), start + _MAX_ITEM_CHARS) + 1):
             if is_word(text, start, end) and not text[start].isspace() and not text[end - 1].isspace():

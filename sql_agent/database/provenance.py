@@ -6,14 +6,14 @@ why-provenance (Buneman, Khanna and Tan 2001, "Why and Where"). A statement has 
 
     a text     if the result shows a mark that was appended to the text in its cell; or if the text is not written in
                the statement, and the result no longer shows the text when the cell has another text
-    a name     as for a text, if some query depends on the columns by which the gold SQL finds the row
-    a number   if a cell or the number of rows is this number, also if the table has only the evidence's rows, but not
-               if these rows are missing or have another text
-    yes or no  if the statement searches the cell for a text, and the result changes when the cell has another text or
-               this text, but not when the cells of all other rows have this text
+    a name     as for a text; but also some query must depend on the columns by which the gold SQL finds the row
+    a number   if the result contains the number, or has this number of rows; and still does when the table has only the
+               evidence's rows; and does so less often without these rows; and changes when these rows have another text
+    yes or no  if the statement searches the cell for a text; and the result changes when the cell has another text or
+               this text, but stays the same when the cells of all other rows have this text
 
 If the queries together show more than twenty other values of the evidence's columns, they list a table, and count as
-having read nothing.
+having read no text and no name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def judge_case(  # noqa: PLR0917  the parts of a graded rollout
     names: Mapping[str, Naming],
     reader: Reader,
 ) -> JudgeCase:
-    """Return the input of a judge for `answer`, with the evidence that `calls` read and the names of its rows.
+    """Return the input of a judge for `answer`, with the evidence that `calls` read and the evidence's row names.
 
     `names` is `RequiredSchema.names` of the task. `reader` must be for the question's language. Row names are looked up
     only for an answer with a colon.
@@ -181,7 +181,7 @@ class _Query:
         return self.depends_on(columns)
 
     def decided(self, evidence: Iterable[Evidence]) -> set[Evidence]:
-        """Return the items of `evidence` whose cell the statement searches for a text, if this decides the result."""
+        """Return the items of `evidence` whose column the statement searches and whose cell decides the result."""
         found = set()
         for item in evidence:
             texts = [
@@ -230,9 +230,9 @@ def _squeezed(text: str) -> str:
 
 
 def _times_said(records: Records, number: float, written: frozenset[str]) -> int:
-    """Return how often cells other than `written` contain `number`, plus 1 if the number of distinct rows is `number`.
+    """Return how often `number` occurs in cells, plus 1 if there are `number` distinct rows.
 
-    `written` are the literals of the statement.
+    Cells that equal a literal of the statement (`written`) do not count.
     """
     cells = (str(cell) for record in records for cell in record if cell is not None)
     found = (float(part) for cell in cells if cell not in written for part in _NUMBER.findall(cell))

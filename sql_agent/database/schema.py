@@ -37,8 +37,8 @@ class Naming:
     """The column with the names of a table's rows, and where aliases of these names come from.
 
     `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to everyday
-    names, which are in no cell, such as brands. Everyday names also apply to a row whose name is the formal name
-    between words of `beside`, such as a salt or a dosage form. `near` maps a column to other columns that people
+    names, which are in no cell, such as brands. Everyday names also apply to a row whose name consists of the formal
+    name and words of `beside`, such as a salt or a dosage form. `near` maps a column to other columns that people
     mistake for it, and `said` maps a column to words that people use for it.
     """
 
@@ -75,9 +75,9 @@ class ForeignKey(NamedTuple):
 class Schema:
     """The readable tables of a database with their columns in order, and the names of the other tables.
 
-    `database` is the qualifier of table names, as in `main.books`. `row_keys` are pairs of a table and its row key, the
-    integer column that identifies a row, or None; tables with the row key `id` are left out. `foreign_keys` are pairs
-    of a table and one of its foreign keys, without keys of several columns.
+    `database` is the qualifier of table names, as in `main.books`. `row_keys` are pairs of a table and its row key: the
+    integer column that identifies a row, or None. A table without such a pair has the row key `id`. `foreign_keys` are
+    pairs of a table and one of its foreign keys, without keys of several columns.
     """
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
@@ -207,7 +207,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _nearest(name: str, candidates: list[str]) -> list[str]:
-    """Return up to two candidates that resemble `name` as a whole or in one word, as `med_name` resembles `name`."""
+    """Return up to two candidates that resemble `name` as a whole or in one word, as `book_title` resembles `title`."""
     scores = {candidate: _likeness(name, candidate) for candidate in candidates}
     best = sorted(candidates, key=lambda candidate: (-scores[candidate], len(candidate)))
     return [candidate for candidate in best[:2] if scores[candidate] >= 0.6]

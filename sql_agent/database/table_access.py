@@ -198,7 +198,7 @@ class _Origins:
         return found
 
     def _is_of_table(self, column: exp.Column) -> bool:
-        """Return whether a column comes from a table of the schema, as the innermost SELECT with the column says."""
+        """Return whether a column comes from a table of the schema; the innermost SELECT with the column decides."""
         table, name = fold(column.table), fold(column.name)
         for select in _selects_around(column):
             items = [item for source, item in self._of_from(select).items() if table in {"", source}]

@@ -23,9 +23,9 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 @contextmanager
 def named_disk_errors(then: Callable[[], str] = lambda: "run the command again") -> Iterator[None]:
-    """Raise TrainingError in place of an OSError that names a file, or that means a full or broken disk.
+    """Raise TrainingError in place of an OSError that names a file or comes from a full or broken disk.
 
-    `then` returns what to do once space is free; the hint about a full disk ends with it.
+    `then` returns the end of the hint about a full disk: what to do once space is free.
     """
     try:
         yield
@@ -55,7 +55,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def check_writable(folder: Path, setting: str) -> None:
-    """Raise ConfigError, which names `setting`, unless files can be written to `folder`, which may be missing."""
+    """Raise ConfigError, which names `setting`, if no file can be written to `folder`. A missing folder is allowed."""
     try:
         # A file is written, because the mode of a folder does not tell whether this works, for example in /proc.
         with tempfile.TemporaryFile(dir=nearest_existing(folder)):
@@ -136,7 +136,7 @@ def copy_folder(source: Path, copy: Path) -> None:
 
 
 def drop_cut_line(path: Path) -> None:
-    """Remove the last line of `path` if it has no line break, because its writer was killed."""
+    """Remove the last line of `path` if the line has no line break, as after its writer was killed."""
     os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 

@@ -62,7 +62,7 @@ class Outage:
         self._lock = threading.Lock()
 
     def begin(self, how: str) -> None:
-        """Report that the service is down, once per outage; `how` is such as "does not answer"."""
+        """Report once per outage that the service is down: its name and `how`, such as "does not answer"."""
         if self._changes_to(lasts=True):
             self._say(f"{self._name} {how}")
 

@@ -170,7 +170,7 @@ def go_on(pid: int) -> None:
 
 
 def _drop_output() -> None:
-    """Discard stdout and stderr if their terminal or pipe is closed, because a failed write would stop the saving."""
+    """Discard stdout and stderr if their terminal or pipe is closed, so that no failed write stops the saving."""
     output = select.poll()
     for number in (1, 2):
         output.register(number, 0)

@@ -65,7 +65,7 @@ def shown_size(count: int) -> str:
 
 
 def raise_open_files(wanted: int) -> int:
-    """Raise this process's limit of open files to `wanted`, or as far as allowed; return the limit or `wanted`."""
+    """Raise the limit of open files to `wanted`, or as far as allowed; return the limit (`wanted` if there is none)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:

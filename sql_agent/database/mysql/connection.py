@@ -82,7 +82,7 @@ class MysqlServer:
 
     @property
     def address(self) -> ServerAddress:
-        """Return the address to connect to, with `ssl_mode` "preferred" replaced by what was found at opening."""
+        """Return the address to connect to, where "required" or "disabled" replaces the `ssl_mode` "preferred"."""
         if self.source.ssl_mode != "preferred":
             return self.source
         return replace(self.source, ssl_mode="required" if self.is_encrypted else "disabled")
@@ -127,7 +127,7 @@ class MysqlConnection:
         self._raw = self._open()
 
     def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
-        """Run a statement that a model wrote, on the tables after `changes`."""
+        """Run a statement that a model wrote, on the tables with `changes` applied."""
         try:
             with deadline.enforced():
                 checked = check(sql, self._schema, MYSQL)
@@ -176,7 +176,7 @@ class MysqlConnection:
         return result
 
     def _check_origin(self, cursor: SSCursor) -> None:
-        """Raise QueryError if the result has a column of another database that the guard has missed."""
+        """Raise QueryError if the guard has missed that a column of the result is from another database."""
         for column in cursor._result.fields:
             database = column.db.decode("utf-8", "replace")
             if database not in {"", self._schema.database}:

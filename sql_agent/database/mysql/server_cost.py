@@ -23,7 +23,7 @@ _GROUP = 10  # assumed growth by group_concat(), which group_concat_max_len limi
 
 
 class Expansion(NamedTuple):
-    """The size of an expanded query: tables, copies of a column in one expression, and parsed queries.
+    """The size of an expanded query: tables, copies of one column in an expression, and parsed queries.
 
     A WITH query is parsed at its definition and again at each use, together with the WITH queries inside it.
     """
@@ -85,9 +85,10 @@ def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _copies(node: exp.Expr) -> int:
-    """Count the columns and subqueries of an expression; the server copies the left side of IN and = ANY.
+    """Count the columns and subqueries of an expression.
 
-    A subquery counts because its columns are also expanded for the expression around the subquery.
+    What is left of IN or = ANY with a subquery counts twice, because the server copies it. A subquery counts because
+    its columns are also expanded for the expression around the subquery.
     """
     copied = node.args.get("query") is not None or isinstance(node.args.get("expression"), exp.Any | exp.All)
     own = int(isinstance(node, exp.Column | exp.Select))
@@ -108,7 +109,7 @@ def _outermost(root: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def text_growth(node: exp.Expr) -> int:
-    """Return how long a text of a query or expression can be at most, as a multiple of the longest cell."""
+    """Return the maximum length of a text that a query or expression returns, as a multiple of the longest cell."""
     if isinstance(node, exp.Subquery):
         return text_growth(node.this)
     if isinstance(node, exp.SetOperation):

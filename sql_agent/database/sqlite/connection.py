@@ -107,7 +107,7 @@ class SqliteConnection:
         self._raw.set_authorizer(self._authorize)
 
     def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
-        """Run a statement that a model wrote, on the tables after `changes`."""
+        """Run a statement that a model wrote, on the tables with `changes` applied."""
         check_start(sql, self._schema, SQLITE)
         text = sql.removeprefix("\ufeff").rstrip("; \t\r\n")
         if changes:
@@ -168,7 +168,7 @@ class SqliteConnection:
         return replace(result, tree=tree, from_tables=from_tables)
 
     def _failure(self, error: BaseException, sql: str, deadline: Deadline) -> QueryError:
-        """Return why `sql` failed: the guard's error, which is clearer, if the guard refuses `sql`; else SQLite's."""
+        """Return the guard's error, which is clearer, if the guard also refuses `sql`; else SQLite's error."""
         said = from_sqlite(error, sql, self._schema)
         if said.kind == "timeout":
             message = f"interrupted after {self._limits.deadline_s:g} seconds"
@@ -203,8 +203,8 @@ class SqliteConnection:
     ) -> int:
         """Permit or deny one part of a statement, before SQLite runs the statement.
 
-        `first` is the name of a table, not an alias, so an unknown name is that of a WITH query or subquery. If no
-        column of a table is used, `second` is empty and `database` is None.
+        `first` is the real name of a table, never its alias, or else the name of a WITH query or subquery. If no column
+        of a table is used, `second` is empty and `database` is None.
         """
         permitted = action == sqlite3.SQLITE_SELECT
         if action == sqlite3.SQLITE_READ:

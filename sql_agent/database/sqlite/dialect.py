@@ -106,10 +106,11 @@ SQLITE = SqliteDialect()
 
 
 def read_double_quotes(text: str, tree: exp.Query, schema: Schema) -> str | None:
-    """Replace each double-quoted word of `tree` that is no column by a text; return a misspelt column, or None.
+    """Turn the double-quoted words of `tree` that are no columns into string literals; stop at a misspelt column.
 
-    SQLite reads every unknown "word" as a text. But where a column is expected, as in `SELECT "nme" FROM books`, a word
-    that looks like a name is a misspelt column. `tree` is the syntax tree of the statement `text`.
+    Returns the misspelt column, or None. SQLite reads every unknown "word" as a string. But where a column is expected,
+    as in `SELECT "nme" FROM books`, a word that looks like a name is a misspelt column. `tree` is the syntax tree of
+    the statement `text`.
     """
     nodes = list(tree.walk())
     tables = (schema.spelled(node.name) for node in nodes if isinstance(node, exp.Table))
@@ -166,7 +167,7 @@ def is_value_position(column: exp.Expr) -> bool:
 
 
 def _without_parentheses(node: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
-    """Return `node`, or the outermost parentheses around `node`, and the parent of what is returned."""
+    """Return two nodes: `node` or the outermost parentheses around `node`, and then the parent of the first."""
     parent = node.parent
     while isinstance(parent, exp.Paren | exp.Escape):
         node, parent = parent, parent.parent
