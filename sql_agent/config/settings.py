@@ -244,9 +244,9 @@ def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence
 
     `agent.mcp_command` starts a program, `agent.mcp_url` is a server that receives MCP_TOKEN, and a `task` of the form
     package.module:NAME is imported (NAME.toml is only data). Options of verl can name modules. They are refused in a
-    `.env` file, but not in a saved run, because training that continues a run loads its pickles, which can run code
-    anyway. A setting of these kinds is accepted if a trusted source among `stronger` also sets it, or if a trusted
-    source among `others` has the same value.
+    `.env` file, but not in a saved run, because verl continues a run from pickles, which can run code anyway. A setting
+    of these kinds is accepted if a trusted source among `stronger` also sets it, or if a trusted source among `others`
+    has the same value.
     """
     options = [name for name in source.values if source.as_variables and name.startswith("verl.config")]
     for name in (*CODE_SETTINGS, *options):
