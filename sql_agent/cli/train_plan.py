@@ -121,7 +121,7 @@ def _short_run(arguments: argparse.Namespace, given: Settings, backend: str) -> 
             preset["data.task_types"] = ["lookup"]  # laptop.toml has the built-in task's name of this type
         if arguments.ci_fast:
             preset["train.questions_per_step"] = 2  # the step takes a quarter of the time of the recipe's step
-        elif "steps" not in given.train.model_fields_set:
+        elif not {"steps", "max_minutes"} & (given.train.model_fields_set | given.local.model_fields_set):
             preset["local.max_minutes"] = _CI_MINUTES  # whoever gives the number of steps wants all of them
     return defaults, preset
 

@@ -220,6 +220,8 @@ class _Session:
 
     def _hint(self, write: Callable[[], str | None], deadline: Deadline) -> str | None:
         """Return the hint from `write`; None if no time is left or `write` fails."""
+        if self._due - time.monotonic() < _SHORTEST_S:
+            return None
         try:
             with deadline.enforced():
                 return write()

@@ -206,7 +206,7 @@ async def facts_of_prose(question: Question, client: JudgeClient, database: Data
 
 
 def _sources(question: Question, database: Database | None) -> list[str]:
-    """Return the texts to quote from, evidence first: at most _MAX_SOURCE_CHARS, unless the first text is longer."""
+    """Return the texts to quote from, evidence first, with at most _MAX_SOURCE_CHARS characters in total."""
     texts = [item.quote for item in question.evidence]
     if database is not None:
         answers = [database.query(sql) for sql in question.statements]

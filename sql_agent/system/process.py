@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
+_REPEATED_AT = "SQLAGENT_REPEATED_AT"
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130  # exit code
 _PR_SET_PDEATHSIG = 1  # option of prctl(2)
@@ -78,6 +79,7 @@ def slow_imports() -> Iterator[None]:
 def repeat_command(added: Sequence[str]) -> NoReturn:
     """Replace this process by a process with the same command and the further arguments `added`."""
     sys.stdout.flush()
+    os.environ[_REPEATED_AT] = str(time.time())  # the process keeps its id and its start
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], *added])  # noqa: S606  no shell is wanted
 
 
@@ -158,7 +160,9 @@ def die_with_parent() -> None:
 
 
 def process_start() -> float:
-    """Return the time, in seconds since the epoch, at which this process started; only on Linux."""
+    """Return the time, in seconds since the epoch, at which this process started or was replaced; only on Linux."""
+    if repeated := os.environ.get(_REPEATED_AT):
+        return float(repeated)
     ticks = int(Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()[19])
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 

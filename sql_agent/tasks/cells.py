@@ -46,7 +46,7 @@ def texts_of(value: Any) -> Iterator[str]:
 
 
 def unreadable(text: str) -> bool:
-    """Return whether `text` contains NUL or bytes that its encoding does not allow."""
+    """Return whether `text` contains bytes that its encoding does not allow."""
     return "\0" in text or any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -93,7 +93,7 @@ def _is_mojibake(text: str) -> bool:
 
 
 def _is_mixed_list(text: str) -> bool:
-    """Return whether `text` is one long line of short items with several separators used three times or more each."""
+    """Return whether `text` is one long line of short items with two separators, each used three times or more."""
     if len(text) < _LONG_LINE or "\n" in text or "。" in text or ". " in text:
         return False
     separators = _SEPARATOR.findall(text)

@@ -30,7 +30,7 @@ from sql_agent.tasks.medical.tables import SCHEMA
 from tests.database.breaking_statements import BREAKING
 from tests.database.conftest import SERVER_DEADLINE_S
 from tests.database.hostile_mysql import WRITES
-from tests.database.hostile_statements import COSTLY, REFUSED
+from tests.database.hostile_statements import BROKEN, COSTLY, REFUSED
 from tests.database.test_workers import LATE_S, workers
 from tests.support.mariadb import administrator, empty_database, execute
 from tests.support.process_tree import until
@@ -139,6 +139,12 @@ class TestLimits:
                 assert time.perf_counter() - start < limits.deadline_s + 0.5, sql[:200]
                 assert CANARY not in str(answer)
                 assert until(lambda: not running(connection), SERVER_DEADLINE_S), sql[:200]
+
+    def test_a_broken_statement_gets_an_error_of_its_own(self, server_database: Database) -> None:
+        for sql in BROKEN:
+            answer = server_database.query(sql)
+            assert "Error:" not in str(answer.error), (sql, answer.error)
+        assert server_database.query("SELECT FROM disease").error is not None
 
     def test_rows_and_characters_are_capped_and_a_large_result_is_not_read_to_its_end(self, server_url: str) -> None:
         with open_database(server_url, SCHEMA, QueryLimits(max_rows=5, max_chars=300)) as database:

@@ -57,7 +57,7 @@ def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = {}) -> Expansion:
     parts += [expansion(found, visible) for root in expressions for found in _outermost(root)]
     return Expansion(
         sum(part.tables for part in parts),
-        max(1, *map(_copies, expressions)) * max((part.copies for part in parts), default=1),
+        max([1, *map(_copies, expressions)]) * max((part.copies for part in parts), default=1),
         defined + 1 + sum(part.parsed for part in parts),
     )
 

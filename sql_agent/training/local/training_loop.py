@@ -111,18 +111,19 @@ class LocalGrpo(TrainingAlgorithm):
     def _another_fits(self, step: int, step_s: float, *, say: bool) -> bool:
         """Return whether, after training step `step`, another step of `step_s` s still fits into `local.max_minutes`.
 
-        The time of a validation is kept free. Prints how many steps fit, if `say` is true or no other step fits.
+        The time of a validation is kept free, in a resumed run that of a step. Prints how many steps fit, if `say` is
+        true or no other step fits.
         """
         minutes, steps = self._settings.local.max_minutes, self._settings.train.steps
         if minutes is None or step >= steps:
             return True
-        left_s = minutes * 60 - (time.monotonic() - self._began) - self._validation_s
+        left_s = minutes * 60 - (time.monotonic() - self._began) - (self._validation_s or step_s)
         more = max(0, min(steps - step, int(left_s / step_s)))
         if say or not more:
-            last = "" if step + more == steps else "; --resume trains the others"
+            last = "" if step + more == steps else "; --resume goes on, for as long again"
             self._ui.say(
-                f"A step takes {step_s:.0f} s, so {step + more} of {steps} steps fit into local.max_minutes={minutes:g}"
-                f"{last}"
+                f"A step takes {step_s:.0f} s, so after step {step} of {steps} {more} more fit into "
+                f"local.max_minutes={minutes:g}{last}"
             )
         return more > 0
 

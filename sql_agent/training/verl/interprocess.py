@@ -84,6 +84,7 @@ def wait_for_sft_result(path: Path) -> str:
 
 
 def end_of_start_part(name: str) -> None:
-    """Append the time at which the part `name` of the start has ended to the file that START_VARIABLE names."""
-    with Path(os.environ[START_VARIABLE]).open("a", encoding="utf-8") as parts:
-        parts.write(json.dumps({"part": name, "time": time.time()}) + "\n")
+    """Append the time at which the part `name` of the start has ended to the file that START_VARIABLE names, if any."""
+    if path := os.environ.get(START_VARIABLE):  # benchmarks/verl_step_time.py starts verl without it
+        with Path(path).open("a", encoding="utf-8") as parts:
+            parts.write(json.dumps({"part": name, "time": time.time()}) + "\n")

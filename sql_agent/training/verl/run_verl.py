@@ -114,7 +114,8 @@ class VerlGrpo(TrainingAlgorithm):
                 for line in records.new():
                     self._monitor.answered(UNTRAINED, RolloutRecord.model_validate_json(line))
 
-            if not await self._finished(_UNTRAINED_MODULE, "the validation of the untrained model", verl, count):
+            what, off = "the validation of the untrained model", "train.validate_untrained=false"
+            if not await self._finished(_UNTRAINED_MODULE, verl, count, what=what, off=off):
                 return
             self._monitor.close_validation(UNTRAINED)
         losses = GrowingFile(run / SFT)
@@ -123,16 +124,17 @@ class VerlGrpo(TrainingAlgorithm):
             for line in losses.new():
                 self._ui.sft(**json.loads(line))
 
-        if await self._finished(_SFT_MODULE, "supervised fine-tuning", verl, show):
+        if await self._finished(_SFT_MODULE, verl, show, what="supervised fine-tuning", off="sft.steps=0"):
             self._log.track_sft()
 
     async def _finished(
-        self, module: str, what: str, verl: asyncio.subprocess.Process, poll: Callable[[], None]
+        self, module: str, verl: asyncio.subprocess.Process, poll: Callable[[], None], *, what: str, off: str
     ) -> bool:
         """Run `python -m module` with this run's folder, call `poll` meanwhile, and return True when it has ended.
 
         When verl ends, a signal comes or the run fails, end the process early and return False; `_follow` then reports
-        the reason. Raises TrainingError when the process fails; `what` is its name in the error.
+        the reason. Raises TrainingError when the process fails; `what` is its name in the error, and `off` the setting
+        without which it does not run.
         """
         log = self._log.folder / f"{module.rpartition('.')[2]}.log"
         with log.open("ab") as output:
@@ -148,7 +150,7 @@ class VerlGrpo(TrainingAlgorithm):
         if code:
             raise TrainingError(
                 f"{what} ended with exit code {code}: {last_error(log)}",
-                hint=f"see {log} and repair the cause, or set sft.steps=0 to train without supervised fine-tuning",
+                hint=f"see {log} and repair the cause, or set {off} to train without {what}",
             )
         return code == 0
 
@@ -259,7 +261,10 @@ class VerlGrpo(TrainingAlgorithm):
 
 def _start_table(path: Path) -> TextTable:
     """Return the table of the seconds that each part of the start took; `path` is the file of `end_of_start_part`."""
-    ends = [("", process_start()), *((line["part"], line["time"]) for line in map(json.loads, path.open("rb")))]
+    ends = [
+        ("", process_start()),
+        *((line["part"], line["time"]) for line in map(json.loads, path.read_bytes().splitlines())),
+    ]
     rows = [(part, [f"{end - before:.0f}"]) for (_, before), (part, end) in pairwise(ends)]
     return TextTable("Start", ["seconds"], [rows, [("in all", [f"{ends[-1][1] - ends[0][1]:.0f}"])]])
 
