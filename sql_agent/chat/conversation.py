@@ -25,7 +25,7 @@ _MAX_ERROR_CHARS = 400
 
 @dataclass(frozen=True)
 class ChatModel:
-    """An open model with its task, settings, endpoint and databases; `name` is the name that users see.
+    """A model that is ready to answer, with its task, settings, endpoint and databases; users see its `name`.
 
     `lang` is the language of the prompts; with None, each prompt is in the language of its question.
     """

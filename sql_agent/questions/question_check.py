@@ -125,7 +125,7 @@ def read_example(question: Question, database: Database, reader: Reader, names: 
 
 
 def _without_reading(question: Question, database: Database) -> dict[str, list[str]]:
-    """Return, by name, statements that only look as if they read the evidence, such as "by_heart_constant"."""
+    """Return {name, such as "by_heart_constant": a statement that only seems to read the evidence of the question}."""
     if not question.evidence:
         return {}
     text = database.dialect.text_literal

@@ -93,7 +93,7 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def run_lines(path: Path) -> Iterator[JsonObject]:
-    """Yield the objects in the complete lines of the JSONL file `path`, which may be missing.
+    """Yield the objects in the complete lines of the JSONL file `path`; none if there is no file.
 
     Raises DataError for a damaged line.
     """

@@ -153,7 +153,7 @@ def _plain_lines(text: str) -> list[str]:
 
 
 def _without_numbering(parts: list[str]) -> list[str]:
-    """Return `parts` without list numbers, which count up from any number: a quoted cell may begin with "6. …".
+    """Return `parts` without list numbers. They count up from any number, because a quoted cell may begin with "6. …".
 
     If the items are numbers, only list numbers that count up from 1 are removed: "6、5" may be two guesses.
     """

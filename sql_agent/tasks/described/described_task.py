@@ -128,7 +128,7 @@ def _tables(description: Description, *, with_meanings: bool) -> Iterator[str]:
 
 
 def _column(name: str, column: Column, table: Table) -> str:
-    """Return the name of a column, with its label, its values and the separator of its items as far as it has them."""
+    """Return the text that describes a column: its name and, if set, the label, values and separator of the items."""
     words = {*name.casefold().replace("_", " ").split(), *table.label.split()}
     label = column.meaning or column.cell_label
     said = [] if set(label.casefold().split()) <= words or column.kind == "id" else [label]

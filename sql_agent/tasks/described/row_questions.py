@@ -257,7 +257,7 @@ class RowQuestions(Drafting):
         return self._refused(wording, statement, expected=(cells,), rows=frozenset({row.key}), subject=row)
 
     def _unknown_table(self) -> Draft | None:
-        """Return a draft about a thing that no table has. Its statement searches a table's names for this thing."""
+        """Return a draft about a thing that no table has. The statement looks for it in a name column."""
         things = self._catalog.description.unknown_tables or self._words["missing"]["tables"]
         named = [name for name, table in self._tables.items() if table.name and self._catalog.named(name)]
         thing = self._chosen.choice(list(things))

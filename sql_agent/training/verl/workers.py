@@ -33,7 +33,8 @@ def forward(
     """Compute the log-probabilities and entropies (1, tokens) of a packed row, for verl's update.
 
     `input_ids`, `position_ids` and `shift_labels` (the next tokens) have the shape (1, tokens); a sequence starts
-    wherever `position_ids` is 0. For other shapes, and for another attention, verl's own forward pass is used.
+    wherever `position_ids` is 0. For other shapes, and unless the model's attention is `torch_varlen`, verl's own
+    forward pass is used.
     """
     given = (position_ids, shift_labels)
     if self.config._attn_implementation != NAME or any(each is None or each.dim() != 2 for each in given):
