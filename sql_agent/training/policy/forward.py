@@ -57,9 +57,11 @@ class SharedPrefix:
 
         A model with the attention `torch_varlen` needs none, because a packed row has each shared prefix once.
         """
+        if len(batch) < 2 or model.config._attn_implementation == PACKED:
+            return None
         prompts = [sequence.prompt_ids for sequence in batch]
-        shared = common_prefix(prompts) if len(batch) > 1 else 0
-        if shared < _MIN_SHARED or model.config._attn_implementation == PACKED:
+        shared = common_prefix(prompts)
+        if shared < _MIN_SHARED:
             return None
         with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bf16):
             cache = prefix_cache(model, prompts[0][:shared])
