@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 DEADLINE_S = 1.0
 LATE_S = 0.3
-WORKER_KIB = 512 * 1024
+GROWTH_KIB = 400 * 1024  # what the address space of a worker may grow by
 SLOW = "SELECT count(*) FROM disease a, disease b, disease c, disease d"
 FAST = "SELECT med_name FROM drugs_info WHERE id = 3"
 
@@ -55,6 +55,11 @@ def database(path: Path) -> Iterator[Database]:
 def workers() -> list[int]:
     """The processes that run statements: the server started them."""
     return [pid for level in levels(os.getpid())[1:] for pid in level]
+
+
+def server_kib() -> int:
+    """The address space of the server that workers are forked from: other tests' databases stay in it."""
+    return max(memory_kib(pid, "VmSize") for pid in levels(os.getpid())[0])
 
 
 def open_files(pid: int) -> list[str]:
@@ -119,7 +124,7 @@ def test_a_breaking_statement_is_answered_in_time_and_the_program_does_not_grow(
     done.set()
     watcher.join()
     assert seconds < DEADLINE_S + LATE_S
-    assert most < WORKER_KIB
+    assert most < server_kib() + GROWTH_KIB
     assert memory_kib("self", "VmRSS") < before + 10 * 1024
     assert len(answer_json(answer)) <= database.limits.max_chars
     assert database.query(FAST).records == (("Drug 3",),)
@@ -129,7 +134,7 @@ def test_a_breaking_statement_is_answered_in_time_and_the_program_does_not_grow(
 def test_forty_large_statements_leave_no_large_process(database: Database) -> None:
     for number in range(40):
         database.query(f"{BREAKING['many ids']} AND id <> {number}")
-    assert all(memory_kib(pid, "VmRSS") < 200 * 1024 for pid in workers())
+    assert all(memory_kib(pid, "VmRSS") < server_kib() + 120 * 1024 for pid in workers())
 
 
 def test_a_fast_query_ends_while_many_slow_ones_still_run(database: Database) -> None:
@@ -448,7 +453,7 @@ def test_hints_are_still_written_after_many_large_databases(tmp_path: Path, capf
             assert opened.query(large).status == "ok"
         (server,) = levels(os.getpid())[0]
         size = memory_kib(server, "VmSize")
-        assert size > WORKER_KIB
+        assert size > 512 * 1024
         with open_database(path, required):
             assert memory_kib(server, "VmSize") == size, "the same file has the same indexes"
     assert not capfd.readouterr().err
