@@ -27,6 +27,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from multiprocessing.connection import Connection as Pipe
@@ -148,6 +149,12 @@ def _peak_kib() -> int:
     return peak if sys.platform != "darwin" else peak // 1024
 
 
+def _log_bug(failed: str, error: Exception) -> None:
+    """Log the traceback of `error` without the error's message, which may quote a statement or a row."""
+    places = "".join(traceback.format_tb(error.__traceback__))
+    logging.getLogger(__name__).error("%s: %s\n%s", failed, type(error).__name__, places)
+
+
 class _Session:
     """Answers the statements that one worker receives, over one connection."""
 
@@ -192,6 +199,7 @@ class _Session:
         except MemoryError:
             return refusal("too_complex", "out of memory", "write a shorter statement")
         except Exception as error:
+            _log_bug("a statement could not be answered", error)
             message = f"the statement cannot be read: {type(error).__name__}: {error}"
             return refusal("failed", message, "write the statement in another way")
         finally:
@@ -231,8 +239,8 @@ class _Session:
                 self._connection = None
         except MemoryError:
             logging.getLogger(__name__).warning("a hint could not be written: out of memory")
-        except Exception:
-            logging.getLogger(__name__).exception("a hint could not be written")
+        except Exception as error:
+            _log_bug("a hint could not be written", error)
         return None
 
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:

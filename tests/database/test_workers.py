@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -12,9 +13,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -76,22 +78,44 @@ def memory_kib(pid: int | str, field: str) -> int:
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(field)), 0)
 
 
+@contextlib.contextmanager
+def session_in_this_process(path: Path) -> Iterator[worker._Session]:
+    names, texts = NameIndex(()), CellTexts({})
+    loaded = worker._Loaded(open_source(path, SCHEMA, QueryLimits()), names, texts, ValueIndex(names, texts), None)
+    with tempfile.TemporaryFile() as turns:
+        yield worker._Session(loaded, turns)
+
+
+def fail_with(error: Exception) -> Callable[..., NoReturn]:
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    return fail
+
+
 @pytest.mark.parametrize(("error", "has_traceback"), [(KeyError("no such place"), True), (MemoryError(), False)])
 def test_a_hint_that_fails_leaves_the_answer_and_a_traceback(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, has_traceback: bool
 ) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    names, texts = NameIndex(()), CellTexts({})
-    loaded = worker._Loaded(open_source(path, SCHEMA, QueryLimits()), names, texts, ValueIndex(names, texts), None)
-    with tempfile.TemporaryFile() as turns:
-        session = worker._Session(loaded, turns)
-        monkeypatch.setattr(session._hints, "hint", fail)
+    with session_in_this_process(path) as session:
+        monkeypatch.setattr(session._hints, "hint", fail_with(error))
         sql = "SELECT med_name FROM drugs_info WHERE id = -1"
         answer = session._answer({"sql": sql, "changes": [], "due": time.monotonic() + 30})
     assert (answer.status, answer.hint) == ("ok", None)
-    assert [bool(record.exc_info) for record in caplog.records] == [has_traceback]
+    assert ["in fail\n" in record.getMessage() for record in caplog.records] == [has_traceback]
+
+
+def test_a_statement_that_a_bug_fails_leaves_an_answer_and_a_traceback_without_the_statement(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sql = "SELECT med_name FROM drugs_info WHERE med_name = 'Zhang San'"
+    with session_in_this_process(path) as session:
+        monkeypatch.setattr(session, "_connect", fail_with(KeyError(sql)))
+        answer = session._answer({"sql": sql, "changes": [], "due": time.monotonic() + 30})
+    assert answer.error is not None
+    assert answer.error.message == f"the statement cannot be read: KeyError: {sql!r}"
+    assert re.search(r"KeyError\n.*in fail\n", caplog.text, re.DOTALL)
+    assert "Zhang" not in caplog.text
 
 
 def test_an_answer_is_not_lost_with_its_hint_when_the_deadline_passes(tmp_path: Path) -> None:
