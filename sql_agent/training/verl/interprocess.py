@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from sql_agent.config.settings import Settings
+from sql_agent.errors import SqlAgentError
 from sql_agent.schemas import Question
 from sql_agent.system.files import atomic_write
 
@@ -64,6 +67,19 @@ def token_environment(token: str) -> dict[str, str]:
 
 def run_token() -> str:
     return os.environ[RUN_VARIABLE]
+
+
+def work_on_run(work: Callable[[Path, Settings], None]) -> None:
+    """Call `work` with the run's folder, which is this process's argument, and with the settings of its config.json.
+
+    A SqlAgentError ends the process with exit code 2.
+    """
+    run = Path(sys.argv[1])
+    try:
+        work(run, Settings(**json.loads((run / "config.json").read_text(encoding="utf-8"))))
+    except SqlAgentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def write_sft_result(run: Path, model: str) -> None:

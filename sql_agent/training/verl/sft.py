@@ -8,42 +8,32 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from pathlib import Path
 
 import torch
 
 from sql_agent.config.settings import Settings
-from sql_agent.errors import SqlAgentError
 from sql_agent.runs.run_folder import SFT
 from sql_agent.tasks.task import load_task
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
 from sql_agent.training.verl.config import trains_on_npu
-from sql_agent.training.verl.interprocess import write_sft_result
+from sql_agent.training.verl.interprocess import work_on_run, write_sft_result
 from sql_agent.training.verl.memory import plan_memory
 
 
-def main(run: Path) -> int:
-    """Fine-tune with the settings of RUN/config.json; return the exit code, which is 2 for a SqlAgentError."""
-
+def fine_tune(run: Path, settings: Settings) -> None:
     def write_progress(step: int, steps: int, loss: float) -> None:
         with (run / SFT).open("a", encoding="utf-8") as progress:
             progress.write(json.dumps({"step": step, "steps": steps, "loss": loss}) + "\n")
 
-    settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
-    try:
-        task = load_task(settings.task)
-        with task.databases(settings) as databases:
-            questions = task.questions(settings, "train")
-            model = fine_tuned_model(
-                settings, questions, task, databases, compute=_compute(settings), progress=write_progress, say=print
-            )
-    except SqlAgentError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    task = load_task(settings.task)
+    with task.databases(settings) as databases:
+        questions = task.questions(settings, "train")
+        model = fine_tuned_model(
+            settings, questions, task, databases, compute=_compute(settings), progress=write_progress, say=print
+        )
     copy_losses(model, run / SFT)
     write_sft_result(run, str(Path(model).resolve()))
-    return 0
 
 
 def _compute(settings: Settings) -> Compute:
@@ -72,4 +62,4 @@ def _device(settings: Settings) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    work_on_run(fine_tune)

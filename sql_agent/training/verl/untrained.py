@@ -9,48 +9,38 @@ vLLM had ended (an H100, 2026-11-27). Each record is appended to RUN_FOLDER/untr
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from pathlib import Path
 
 import pandas as pd
 
 from sql_agent.agent.rollout import ask_all
 from sql_agent.config.settings import Settings
-from sql_agent.errors import SqlAgentError
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.tasks.task import load_task
 from sql_agent.training.serving.model_endpoint import model_endpoint
-from sql_agent.training.verl.interprocess import UNTRAINED_RECORDS
+from sql_agent.training.verl.interprocess import UNTRAINED_RECORDS, work_on_run
 from sql_agent.training.verl.memory import card_of
 
 
-def main(run: Path) -> int:
-    """Ask with the settings of RUN/config.json; return the exit code, which is 2 for a SqlAgentError."""
-    settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
+def ask_untrained(run: Path, settings: Settings) -> None:
     rows = pd.read_parquet(run / "data" / "val.parquet")["extra_info"]
     asked = [("", Question.model_validate_json(row["question"])) for row in rows]
     at_once = settings.runner.concurrency * settings.runner.n_runners
-    try:
-        task = load_task(settings.task)
-        judge = task.judge(settings, alone=True)
-        with (
-            task.databases(settings) as databases,
-            (run / UNTRAINED_RECORDS).open("a", encoding="utf-8") as sink,
-            model_endpoint(settings, databases, Ui(), card_of(settings).vllm_share) as model,
-        ):
+    task = load_task(settings.task)
+    judge = task.judge(settings, alone=True)
+    with (
+        task.databases(settings) as databases,
+        (run / UNTRAINED_RECORDS).open("a", encoding="utf-8") as sink,
+        model_endpoint(settings, databases, Ui(), card_of(settings).vllm_share) as model,
+    ):
 
-            def write(_: str, record: RolloutRecord) -> None:
-                sink.write(record.model_dump_json() + "\n")
-                sink.flush()
+        def write(_: str, record: RolloutRecord) -> None:
+            sink.write(record.model_dump_json() + "\n")
+            sink.flush()
 
-            asyncio.run(ask_all(asked, task, model, databases, judge, settings, concurrency=at_once, on_record=write))
-    except SqlAgentError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        asyncio.run(ask_all(asked, task, model, databases, judge, settings, concurrency=at_once, on_record=write))
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    work_on_run(ask_untrained)
