@@ -16,6 +16,7 @@ from sql_agent.judge_eval.adversarial_answers import FALSE
 from sql_agent.judge_eval.equivalent_answers import HARMLESS, Subject, parts_of
 from sql_agent.reward import JudgeCase
 from sql_agent.schemas import Evidence, Lang, QueryCall, Question, Record
+from sql_agent.system.files import filled_lines
 from sql_agent.system.messages import first_problem
 
 # People labelled the answers of "labels" and "attacks". The others are generated; "harmless" are right answers in
@@ -65,17 +66,8 @@ def load_labelled(name: str) -> list[LabelledCase]:
     """
     shipped = name in {"labels", "heldout", "attacks"}
     path = Path(__file__).with_name("labelled") / f"{name}.jsonl" if shipped else Path(name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}", hint="give --labels a JSONL file") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8: {error}", hint="save the file as UTF-8") from None
     cases = []
-    # splitlines() would also split at other characters, which texts may contain.
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, line in filled_lines(path):
         try:
             cases.append(LabelledCase.model_validate_json(line))
         except ValidationError as error:

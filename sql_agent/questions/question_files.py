@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from sql_agent.errors import DataError
 from sql_agent.questions.question_columns import ColumnMapping, question_of_row
 from sql_agent.schemas import Question
-from sql_agent.system.files import atomic_write
+from sql_agent.system.files import atomic_write, filled_lines
 
 _EVIDENCE = pa.struct([("table", pa.string()), ("row_id", pa.int64()), ("field", pa.string()), ("quote", pa.string())])
 _SCHEMA = pa.schema(
@@ -86,16 +86,15 @@ def write_splits(folder: Path, splits: Mapping[str, Sequence[Question]]) -> None
 def _rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     if path.suffix not in {".parquet", ".jsonl"}:
         raise DataError(f"{path} is neither .parquet nor .jsonl", hint="convert the file to one of these formats")
-    try:
-        return parquet_rows(path) if path.suffix == ".parquet" else _jsonl_rows(path)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}", hint="check the path") from None
+    return parquet_rows(path) if path.suffix == ".parquet" else _jsonl_rows(path)
 
 
 def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     try:
         with path.open("rb") as file:
             table = pq.read_table(file)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}", hint="check the path") from None
     except pa.ArrowException as error:
         hint = "export it again as Parquet, or give a file in another supported format"
         raise DataError(f"{path} is not a parquet file: {error}", hint=hint) from None
@@ -107,14 +106,7 @@ def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
 
 def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     rows: list[tuple[int, Mapping[str, Any]]] = []
-    try:
-        # Not splitlines(), which also splits at characters such as U+2028 inside texts. -sig drops a byte order mark.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8: {error}", hint="save the file as UTF-8") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in filled_lines(path):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:  # RecursionError for deep nesting

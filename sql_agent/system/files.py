@@ -145,6 +145,18 @@ def whole_lines(path: Path) -> list[str]:
     return path.read_bytes().decode("utf-8").split("\n")[:-1] if path.exists() else []
 
 
+def filled_lines(path: Path) -> list[tuple[int, str]]:
+    """Return the lines of `path` that are not blank, with their numbers. Raises DataError."""
+    try:
+        # Not splitlines(), which also splits at characters such as U+2028 inside texts. -sig drops a byte order mark.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}", hint="check the path") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}", hint="save the file as UTF-8") from None
+    return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
 def timestamped_folder(parent: Path, prefix: str = "") -> Path:
     """Create a new folder in `parent`, named `prefix` plus the UTC time, such as 20261124-180511, and return it.
 
