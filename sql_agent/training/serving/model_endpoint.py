@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -25,18 +25,18 @@ from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, load_encoder
 
 @contextmanager
 def model_endpoint(
-    settings: Settings, databases: DatabasePool, ui: Ui, share: float | None = None
+    settings: Settings, databases: DatabasePool, ui: Ui, memory: Mapping[str, Any] | None = None
 ) -> Iterator[ModelEndpoint]:
     """Serve `settings.model` inside the context, with vLLM if this machine has a GPU and vLLM, else on the CPU.
 
-    Without `settings.model`, serve the bundled model after `sft.steps` steps of supervised fine-tuning. `share` is
+    Without `settings.model`, serve the bundled model after `sft.steps` steps of supervised fine-tuning. `memory` is
     passed to `vllm_endpoint`.
     """
     temperature = settings.agent.val_temperature
     has_gpu = importlib.util.find_spec("vllm") is not None and shutil.which("nvidia-smi") is not None
     if settings.model and settings.backend != "local" and has_gpu:
         ui.say(f"Serving {settings.model} with vLLM")
-        with vllm_endpoint(settings.model, seed=settings.seed, agent=settings.agent, share=share) as (url, key):
+        with vllm_endpoint(settings.model, seed=settings.seed, agent=settings.agent, memory=memory) as (url, key):
             yield ModelEndpoint(url, MODEL_NAME, temperature, key)
         return
     bf16 = prepare_torch()
@@ -52,15 +52,15 @@ def model_endpoint(
 
 @contextmanager
 def vllm_endpoint(
-    model: str, *, seed: int, agent: AgentSettings = DEFAULT_AGENT, share: float | None = None
+    model: str, *, seed: int, agent: AgentSettings = DEFAULT_AGENT, memory: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, str]]:
     """Serve `model`, a Hugging Face folder or id, inside the context; yield the URL, ending in /v1, and the API key.
 
-    vLLM reserves the `share` (0–1) of the GPU's memory, by default nine tenths of the free memory. Raises ModelError
-    when vLLM cannot load the model.
+    `memory` has vLLM's options for the GPU's memory; by default, vLLM reserves nine tenths of the free memory. Raises
+    ModelError when vLLM cannot load the model.
     """
     encoder, stops = load_encoder(model, agent)
-    engine = VllmEngine(model, stops, seed=seed, share=_free_share() if share is None else share)
+    engine = VllmEngine(model, stops, seed=seed, memory=memory or {"gpu_memory_utilization": _free_share()})
     server = ServerThread.with_key()
     server.start(build_app(encoder, engine, thought_tokens=agent.thought_tokens))
     try:
@@ -83,7 +83,7 @@ def _free_share() -> float:
 class VllmEngine:
     """Samples from a vLLM engine in another process, in bf16 like verl's rollouts."""
 
-    def __init__(self, model: str, stops: tuple[int, ...], *, seed: int, share: float) -> None:
+    def __init__(self, model: str, stops: tuple[int, ...], *, seed: int, memory: Mapping[str, Any]) -> None:
         # A forked process cannot use CUDA if its parent process has used CUDA.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         import vllm  # noqa: PLC0415  slow, and installed only on machines with a GPU
@@ -96,8 +96,8 @@ class VllmEngine:
             dtype="bfloat16",
             seed=seed,
             disable_log_stats=True,
-            gpu_memory_utilization=share,
             trust_remote_code=False,
+            **memory,
         )
         try:
             self._llm: Any = AsyncLLM.from_engine_args(arguments)

@@ -57,11 +57,6 @@ class Card:
         """The share (0–1) of the card's memory for torch's allocator, which leaves room for the CUDA context."""
         return max(0.0, self.free - _ONE_CONTEXT) / self.total
 
-    @property
-    def vllm_share(self) -> float:
-        """The share (0–1) of the card's memory for vLLM when no other process needs the card."""
-        return 0.9 * self.free / self.total
-
 
 @dataclass(frozen=True)
 class Load:

@@ -20,7 +20,7 @@ from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.tasks.task import load_task
 from sql_agent.training.serving.model_endpoint import model_endpoint
 from sql_agent.training.verl.interprocess import UNTRAINED_RECORDS, work_on_run
-from sql_agent.training.verl.memory import card_of
+from sql_agent.training.verl.memory import plan_memory
 
 
 def ask_untrained(run: Path, settings: Settings) -> None:
@@ -28,11 +28,13 @@ def ask_untrained(run: Path, settings: Settings) -> None:
     asked = [("", Question.model_validate_json(row["question"])) for row in rows]
     at_once = settings.runner.concurrency * settings.runner.n_runners
     task = load_task(settings.task)
-    judge = task.judge(settings, alone=True)
+    judge, plan = task.judge(settings, alone=True), plan_memory(settings)
+    # As in the run, because vLLM cannot measure the memory of a GPU while another run starts there.
+    memory = {"gpu_memory_utilization": plan.vllm / plan.card.total, "kv_cache_memory_bytes": plan.cache}
     with (
         task.databases(settings) as databases,
         (run / UNTRAINED_RECORDS).open("a", encoding="utf-8") as sink,
-        model_endpoint(settings, databases, Ui(), card_of(settings).vllm_share) as model,
+        model_endpoint(settings, databases, Ui(), memory) as model,
     ):
 
         def write(_: str, record: RolloutRecord) -> None:

@@ -30,6 +30,7 @@ class FakeLLM:
             raise ValueError("no such architecture\nand more")
         self.ids = AutoTokenizer.from_pretrained(arguments.model).encode(CALL, add_special_tokens=False)
         self.gpu_share = arguments.gpu_memory_utilization
+        self.cache = getattr(arguments, "kv_cache_memory_bytes", None)
         self.model_config = SimpleNamespace(max_model_len=4096)
         self.sampled: list[Any] = []
         self.is_closed = False
@@ -83,6 +84,12 @@ def test_vllm_leaves_a_training_on_the_same_gpu_its_memory(
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (40 * 2**30, 80 * 2**30))
     with vllm_endpoint(str(tiny_model_folder), seed=1):
         assert [llm.gpu_share for llm in FakeLLM.opened] == [0.45]
+
+
+def test_vllm_measures_no_memory_where_the_size_of_its_cache_is_given(tiny_model_folder: Path) -> None:
+    memory = {"gpu_memory_utilization": 0.3, "kv_cache_memory_bytes": 2**30}
+    with vllm_endpoint(str(tiny_model_folder), seed=1, memory=memory):
+        assert [(llm.gpu_share, llm.cache) for llm in FakeLLM.opened] == [(0.3, 2**30)]
 
 
 def test_a_prompt_that_is_too_long_is_the_model_s_failure(tiny_model_folder: Path) -> None:

@@ -10,9 +10,11 @@ import pytest
 
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
+from sql_agent.schemas import Question
 from sql_agent.system.resources import gpu_memory, gpu_names
-from sql_agent.training.verl import memory, sft
+from sql_agent.training.verl import memory, sft, untrained
 from sql_agent.training.verl.config import defaults, verl_options
+from sql_agent.training.verl.interprocess import write_dataset
 from sql_agent.training.verl.memory import GB, MemoryPlan, smaller_micro_batches
 from tests.support.model_shapes import make_config
 
@@ -175,3 +177,28 @@ def test_a_damaged_driver_costs_no_traceback(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/nvidia-smi")
     monkeypatch.setattr("subprocess.run", hang)
     assert gpu_memory() is None
+
+
+def test_the_untrained_model_gets_the_memory_that_vllm_has_in_the_run(
+    tmp_path: Path, card: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another run starts on the same GPU, vLLM would measure the other run's memory too, and fail."""
+    asked: list[dict[str, Any]] = []
+
+    def model_endpoint(*given: Any) -> Any:
+        asked.append(given[-1])
+        raise KeyboardInterrupt
+
+    settings = settings_of(tmp_path, "0.5B", "verl.gpu_memory_gb=28", task="medical")
+    question = Question(id="q", question="?", answer="a", sql="SELECT 1", task_type="drug_field")
+    write_dataset([question], tmp_path / "data" / "val.parquet", "val")
+    monkeypatch.setattr(untrained, "model_endpoint", model_endpoint)
+    with pytest.raises(KeyboardInterrupt):
+        untrained.ask_untrained(tmp_path, settings)
+    rollout = options(settings)["rollout"]
+    assert asked == [
+        {
+            "gpu_memory_utilization": pytest.approx(rollout["gpu_memory_utilization"], abs=1e-4),
+            "kv_cache_memory_bytes": rollout["engine_kwargs"]["vllm"]["kv_cache_memory_bytes"],
+        }
+    ]
