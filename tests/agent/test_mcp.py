@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from sql_agent.errors import ConfigError, DatabaseFileError
 from sql_agent.schemas import TOOL_NAME, Evidence, QueryCall
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA
+from tests.support.process_tree import descendants, levels
 from tests.support.processes import free_port
 from tests.support.small_database import make_database
 
@@ -247,6 +249,15 @@ def test_a_command_is_started_opened_by_the_task_and_ended(command: list[str]) -
     with TASK.databases(settings) as databases, databases.of(None) as database:
         assert database.query(FOUND).records == (("Drug 3",),)
         assert str(database.source).startswith("`")
+
+
+@pytest.mark.slow
+def test_a_command_that_was_killed_is_started_again_for_the_next_query(command: list[str]) -> None:
+    before = descendants(os.getpid())
+    with McpDatabase(ToolServer(command=shlex.join(command))) as database:
+        (server,) = set(levels(os.getpid())[0]).difference(before)
+        os.kill(server, signal.SIGKILL)
+        assert database.query(FOUND).records == (("Drug 3",),)
 
 
 @pytest.mark.parametrize("overrides", [[], ["agent.mcp_url=http://x/mcp", "agent.mcp_command=y"]])
