@@ -80,7 +80,6 @@ class NameIndex:
         for key in self.keys:
             self._by_size.setdefault(len(key), []).append(key)
         self._all = "\n".join(self.keys)
-        self._longest = max(map(len, self.keys), default=0)
         ends = Counter(key[-size:] for key in self.keys for size in (2, 3) if len(key) > size)
         # Common ends of names, such as 胶囊. The text before such an end may be a part of an unknown name.
         self.ends = tuple(end for end, count in ends.items() if count >= _COMMON_END)
@@ -92,14 +91,12 @@ class NameIndex:
             return Found()
         exact = self.exact(key)
         aliases = tuple(name for name in self.rows(key) if name not in exact)
-        longer = tuple(
-            name for name in self._named(other for other in self._with(key) if other != key) if name not in aliases
-        )
+        longer = self._named(other for other in self._with(key) if other != key)
         if exact or aliases:
             return Found(exact, aliases, longer)
         near = self._named(self._near(key, is_part=bool(longer)))
         short = () if near else self._named(self._abbreviated(key) if longer else self._short_for(key))
-        return Found((), (), longer, tuple(name for name in near if name not in longer), short)
+        return Found((), (), longer, near, short)
 
     def rows(self, key: str) -> tuple[Name, ...]:
         """Return the rows with the name or alias `key`, which has the form of `comparable`."""
@@ -116,16 +113,14 @@ class NameIndex:
         return tuple(dict.fromkeys(name for names in ordered for name in names))
 
     def _near(self, key: str, *, is_part: bool) -> list[str]:
-        """Return the index keys that `key` misspells or contains, else those that share a part with `key`.
+        """Return the index keys that `key` misspells, those that share a part with `key`, and those in `key`.
 
-        If longer names contain `key` (`is_part`), shared parts are not searched.
+        If `key` misspells a name, or longer names contain `key` (`is_part`), shared parts are not searched. A shared
+        part must be longer than the longest name in `key`.
         """
         mistyped, inside = self._misspelt(key), self._inside(key)
-        if mistyped or is_part or (inside and 2 * len(inside[0]) >= len(key)):
-            return [*mistyped, *inside]
-        part, sharing = self._sharing(key)
-        # A shared part must be two characters longer than a whole name in `key`, such as 肺炎 in 老年肺炎球菌.
-        return sharing if inside and len(part) > len(inside[0]) + 1 else inside or sharing
+        part, sharing = ("", []) if mistyped or is_part else self._sharing(key)
+        return [*mistyped, *(sharing if len(part) > len([*inside, ""][0]) else []), *inside]
 
     def _with(self, part: str) -> list[str]:
         """Return the index keys that contain `part`: first those that start with `part`, then shorter before longer."""
@@ -141,11 +136,11 @@ class NameIndex:
         alphabetic text, a part is one to three words, which may be misspelt.
         """
         if _CHINESE.search(key):
-            parts = self._chinese_parts(key) if len(key) <= _MAX_SHARING_CHARS else []
+            parts, shortest_misspelt = self._chinese_parts(key), max(len(key) - _MOST_CUT, _TYPO_EVERY)
         else:
-            parts = _word_parts(key)
+            parts, shortest_misspelt = _word_parts(key), 0
         for part in parts:
-            found = self._with(part) or (self._misspelt(part) if _may_be_misspelt(part, key) else [])
+            found = self._with(part) or (self._misspelt(part) if len(part) >= shortest_misspelt else [])
             if found and (len(found) <= _MOST_SHARING or 2 * len(part) >= len(key)):
                 return part, sorted(found, key=lambda name: -fuzz.partial_ratio(name, key))
         return "", []
@@ -153,6 +148,8 @@ class NameIndex:
     def _chinese_parts(self, key: str) -> Iterator[str]:
         """Yield the substrings of `key` with at least three characters of its stem, see `_stem_size`, longest first."""
         stem = self._stem_size(key)
+        if len(key) > _MAX_SHARING_CHARS:
+            return
         for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
             yield from (key[start : start + size] for start in range(min(len(key) - size, stem - _SHARED_CHARS) + 1))
 
@@ -172,26 +169,25 @@ class NameIndex:
                 part, self._by_size.get(size, ()), scorer=OSA.distance, score_cutoff=allowed, limit=_CANDIDATES
             )
         ]
-        return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0])) if far]
+        return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0]))]
 
     def _short_for(self, key: str) -> list[str]:
-        """Return names that `key` abbreviates, else names that begin with a part of `key` or that the part abbreviates.
+        """Return names that `key` abbreviates, else those that an end or a beginning of a Chinese `key` abbreviates.
 
-        A part is an end or a beginning of a Chinese `key`. A part of two characters abbreviates nothing, because too
-        many names contain them in order. A name that is found by the beginning must share most of `key`: 格列美脲 is
-        not short for 格列齐特.
+        Names that begin with the part count too. A part of two characters abbreviates nothing, because too many names
+        contain them in order. A name that begins like `key` must share most of `key`: 格列美脲 is not short for
+        格列齐特.
         """
         found = self._abbreviated(key)
         if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
             return found
         for size in range(len(key) - 1, 1, -1):
             end, beginning = key[-size:], key[:size]
-            is_telling = self._stem_size(end) > 1
-            if named := self._begun(end) or (self._abbreviated(end) if size > 2 and is_telling else []):
+            alike = (name for name in self._begun(beginning) if 2 * LCSseq.similarity(key, name) > len(key))
+            parts = [part for part in (end, beginning) if size > 2 and self._stem_size(part) > 1]
+            short = next(filter(None, map(self._abbreviated, parts)), [])
+            if named := self._begun(end) or short or list(alike):
                 return named
-            named = self._begun(beginning) or (self._abbreviated(beginning) if size > 2 else [])
-            if longer := [n for n in named if len(n) > len(key) and 2 * LCSseq.similarity(key, n) > len(key)]:
-                return longer
         return []
 
     def _begun(self, part: str) -> list[str]:
@@ -202,18 +198,12 @@ class NameIndex:
     def _abbreviated(self, key: str) -> list[str]:
         """Return names with the Chinese characters of `key` in order, or with words that begin with its letters."""
         if _SHORT_CHINESE.fullmatch(key):
-            between, before = f"[^\n]{{0,{_MAX_BETWEEN}}}", _MAX_BEFORE
+            pattern = re.compile(f".{{0,{_MAX_BEFORE}}}" + f".{{0,{_MAX_BETWEEN}}}".join(key))
         elif _INITIALS.fullmatch(key):
-            between, before = r"[^\n -]*[ -]+", 0
+            pattern = re.compile(r"[^ -]*[ -]+".join(key))
         else:
             return []
-        found = set()
-        for match in re.finditer(between.join(key), self._all):
-            start, end = self._all.rfind("\n", 0, match.start()) + 1, self._all.find("\n", match.end())
-            name = self._all[start : end if end >= 0 else None]
-            if match.start() - start <= before and key not in name:
-                found.add(name)
-        return sorted(found, key=lambda name: (not name.startswith(key[0]), len(name), name))
+        return [name for name in self._with(key[0]) if key not in name and pattern.match(name)]
 
     def _inside(self, key: str) -> list[str]:
         """Return the longest non-overlapping names that occur in `key`, the longest first.
@@ -223,8 +213,8 @@ class NameIndex:
         places = [
             (start, end)
             for start in range(len(key))
-            for end in range(start + 2, min(len(key), start + self._longest) + 1)
-            if end - start < len(key) and key[start:end] in self._names and is_word(key, start, end)
+            for end in range(start + 2, len(key) + 1)
+            if key[start:end] in self._names and is_word(key, start, end)
             if not (start and key.startswith(self.ends, end))
         ]
         taken: list[tuple[int, int]] = []
@@ -300,12 +290,6 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 def comparable(text: str) -> str:
     """Return `text` in the form in which names are compared: NFKC, lower case, single blanks, plain dashes."""
     return " ".join(_DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold().split())
-
-
-def _may_be_misspelt(part: str, key: str) -> bool:
-    """Return whether to start the slow search for misspellings of `part`: in Chinese, only if it is most of `key`."""
-    is_most = len(key) - _MOST_CUT <= len(part) and len(part) >= _TYPO_EVERY
-    return not _CHINESE.search(key) or (is_most and (key.startswith(part) or key.endswith(part)))
 
 
 def _word_parts(key: str) -> Iterator[str]:

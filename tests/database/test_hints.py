@@ -201,6 +201,7 @@ def test_an_everyday_name_never_leads_to_a_drug_whose_name_only_contains_the_for
     ("name", "expected"),
     [
         ("急心肌", "disease_name = '急性心肌梗死'"),
+        ("急心肌怎么办", "disease_name = '急性心肌梗死'"),
         ("第一针甘精", "med_name = '甘精胰岛素'"),
         ("格列药", "med_name = '格列齐特'"),
         ("CIAD", "disease_name = 'Chronic inflammatory airway disease'"),
