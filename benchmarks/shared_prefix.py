@@ -45,14 +45,15 @@ def main() -> None:
 
 
 def sequences(number: int, prompt: int, question: int, response: int) -> list[TokenSequence]:
-    """Return `number` sequences of random tokens that begin with the same `prompt` tokens."""
+    """Return `number` sequences that begin with the same `prompt` tokens; all are random, `response` is a mean."""
     rng = random.Random(0)
 
     def tokens(count: int) -> tuple[int, ...]:
         return tuple(rng.randrange(100, 40_000) for _ in range(count))
 
     common = tokens(prompt)
-    return [TokenSequence(common + tokens(question), tokens(response), (1,) * response) for _ in range(number)]
+    lengths = [rng.randint(response // 2, response * 3 // 2) for _ in range(number)]
+    return [TokenSequence(common + tokens(question), tokens(length), (1,) * length) for length in lengths]
 
 
 def measured(model: Any, batch: Sequence[TokenSequence], size: int, *, shared: bool, bf16: bool) -> tuple[float, float]:

@@ -57,13 +57,13 @@ def test_a_run_does_the_steps_that_fit_into_its_minutes_and_resumes(arguments: l
     process = start([*arguments, "train.steps=3", "local.max_minutes=0.01"])
     output = " ".join(finish(process).split())
     assert process.returncode == 0, output
-    assert "after step 1 of 3 0 more fit into local.max_minutes=0.01; --resume goes on, for as long again" in output
+    assert "local.max_minutes=0.01 leaves time for 0 of the 2 remaining steps; --resume continues the run" in output
     run = tmp_path / "runs" / "r"
     assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 1]
     process = start(["--resume", f"runs_dir={tmp_path / 'runs'}", "run_name=r", "local.max_minutes=60"])
     output = " ".join(finish(process).split())
     assert process.returncode == 0, output
-    assert "after step 2 of 3 1 more fit into local.max_minutes=60" in output
+    assert "local.max_minutes=60 leaves time for 1 of the 1 remaining steps" in output
     assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 1, 3]
 
 

@@ -16,6 +16,7 @@ from sql_agent.training.serving.server import Generation
 
 _GREEDY = 1e-5  # maximum temperature at which the most probable token is chosen
 _MIN_SHARED = 64  # minimum number of tokens of a cached prefix; a shorter one is no system prompt
+_MAX_PREFILL_TOKENS = 2048  # with padding, in one forward pass; attention on 96 long tool results took 1.2 GB
 
 
 @dataclass(eq=False)
@@ -162,14 +163,15 @@ class Sampler:
 
 
 def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Split the indices of `tails` into parts in which no tail is more than twice as long as another.
+    """Split the indices of `tails` into parts of limited size in which no tail is over twice as long as another.
 
     Without such parts, the padding for one long tool result among 96 rows made a step take three times as long.
     """
     parts: list[list[int]] = []
     for index in sorted(range(len(tails)), key=lambda index: len(tails[index])):
-        if parts and len(tails[index]) <= 2 * len(tails[parts[-1][0]]):
-            parts[-1].append(index)
+        length, part = len(tails[index]), parts[-1] if parts else []
+        if part and length <= 2 * len(tails[part[0]]) and (len(part) + 1) * length <= _MAX_PREFILL_TOKENS:
+            part.append(index)
         else:
             parts.append([index])
     return parts

@@ -154,6 +154,7 @@ def fine_tuned_policy(
         ui.sft(step, steps, loss)
         if log is not None:
             log.sft(step, steps, loss)
+        release_freed_memory()
         if step < steps and stopped():
             raise FineTuningStopped
 

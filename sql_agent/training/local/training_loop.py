@@ -120,10 +120,10 @@ class LocalGrpo(TrainingAlgorithm):
         left_s = minutes * 60 - (time.monotonic() - self._began) - (self._validation_s or step_s)
         more = max(0, min(steps - step, int(left_s / step_s)))
         if say or not more:
-            last = "" if step + more == steps else "; --resume goes on, for as long again"
+            last = "" if step + more == steps else "; --resume continues the run, with as much time again"
             self._ui.say(
-                f"A step takes {step_s:.0f} s, so after step {step} of {steps} {more} more fit into "
-                f"local.max_minutes={minutes:g}{last}"
+                f"A step takes {step_s:.0f} s: local.max_minutes={minutes:g} leaves time for {more} of the "
+                f"{steps - step} remaining steps{last}"
             )
         return more > 0
 

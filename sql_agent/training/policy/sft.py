@@ -214,7 +214,7 @@ def _fine_tune(
     `trained` is `model`, or `model` with LoRA adapters. A micro-batch has at most `micro_batch` sequences.
     """
     parameters = [p for p in trained.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=parameters[0].is_cuda)
+    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=True)
     for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = lr * _schedule(step, len(batches))
