@@ -3,20 +3,31 @@
 Both runs train the same model with the same trainer options on the same questions in the same order, with the same
 tool, database limits, prompts and sampling, one after the other on the same GPUs. verl's own loop runs the conversation
 inside verl: without store, proxy, runner processes and agent framework. It prints the median seconds of a step and the
-share of each stage from the third step on, and the ratio of the two runs.
+share of each stage from the third step on, the share of the GPU's peak (MFU), and the ratio of the two runs.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from verl_runs import arguments_parser, dotted, median, steps_of, through_lightning
+from verl_runs import (
+    Step,
+    arguments_parser,
+    dotted,
+    median,
+    peak_shares,
+    stage_seconds,
+    steps_of,
+    through_lightning,
+)
 
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.questions.question_files import load_questions
@@ -25,24 +36,46 @@ from sql_agent.training.verl.config import defaults, verl_environment, verl_opti
 from sql_agent.training.verl.interprocess import typed, write_dataset
 
 HERE = Path(__file__).resolve().parent
-STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
+METRICS = "metrics.jsonl"
 
 
 def main() -> None:
     """Do both runs and print the comparison."""
-    parser = arguments_parser(__doc__, out=Path("runs/verl-step-time"))
-    parser.add_argument("--questions", type=int, default=8, help="a step, eight rollouts each")
-    arguments = parser.parse_intermixed_args()
-    overrides = dotted(arguments, [f"train.questions_per_step={arguments.questions}"])
+    arguments = parsed()
+    overrides = run_settings(arguments)
     settings = load_settings(overrides, defaults=defaults("medical"))
     arguments.out.mkdir(parents=True, exist_ok=True)
     peer = in_process(settings, arguments.out / "in-process")
     ours = through_lightning("lightning", arguments.out, overrides)
-    report(ours, peer, settings, arguments.out)
+    report(ours.steps, peer, settings, arguments.out)
+    print(f"{ours.lost} rollouts lost through agent-lightning")
 
 
-def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
+def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the arguments `given`, or else those of the command line."""
+    parser = arguments_parser(__doc__, out=Path("runs/verl-step-time"))
+    parser.add_argument("--questions", type=int, default=8, help="a step, eight rollouts each")
+    return parser.parse_intermixed_args(given)
+
+
+def run_settings(arguments: argparse.Namespace) -> list[str]:
+    """Return the dotted overrides of both runs."""
+    return dotted(arguments, [f"train.questions_per_step={arguments.questions}"])
+
+
+def in_process(settings: Settings, folder: Path) -> list[Step]:
     """Train with verl's own tool agent loop, and return verl's metrics of each step from the third on."""
+    path = write_options(settings, folder)
+    with (folder / "verl.log").open("w") as log:
+        subprocess.run(
+            [sys.executable, "-m", "sql_agent.training.verl.verl_main", str(path)],
+            check=True, stdout=log, stderr=log, env=os.environ | json.loads(path.read_text())["environment"],
+        )  # fmt: skip
+    return steps_of(folder / METRICS)
+
+
+def write_options(settings: Settings, folder: Path) -> Path:
+    """Write the questions and the file from which `verl_main` reads the options of verl's own loop; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     assert settings.data.train_file is not None, "--train-file is required"
     questions = load_questions(settings.data.train_file)
@@ -68,33 +101,32 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
     options["reward"] = {"custom_reward_function": {"path": str(HERE / "verl_tool.py"), "name": "compute_score"}}
     overrides = typed(settings.verl.config)
     overrides["actor_rollout_ref"]["rollout"].pop("agent", None)
-    metrics = folder / "metrics.jsonl"
     environment = verl_environment() | {
-        "VERL_FILE_LOGGER_PATH": str(metrics.resolve()),
+        "VERL_FILE_LOGGER_PATH": str((folder / METRICS).resolve()),
         "BENCH_DB": str(Path(str(settings.database.path)).resolve()),
     }
     path = folder / "verl.json"
     path.write_text(
         json.dumps({"options": options, "overrides": overrides, "sft_result": None, "environment": environment})
     )
-    with (folder / "verl.log").open("w") as log:
-        subprocess.run(
-            [sys.executable, "-m", "sql_agent.training.verl.verl_main", str(path)],
-            check=True, stdout=log, stderr=log, env=os.environ | environment,
-        )  # fmt: skip
-    return steps_of(metrics)
+    return path
 
 
-def report(ours: list[dict[str, float]], peer: list[dict[str, float]], settings: Settings, out: Path) -> None:
+def report(ours: list[Step], peer: list[Step], settings: Settings, out: Path) -> None:
     """Print medians and shares, and write them to result.json."""
     rollouts = settings.train.questions_per_step * settings.train.group_size
     result: dict[str, Any] = {"rollouts_per_step": rollouts, "steps": len(ours), "seed": settings.seed}
     print(f"{rollouts} rollouts a step, median of {len(ours)} steps, seconds (share)")
-    for stage in ("step", *STAGES):
-        a, b = median(ours, f"timing_s/{stage}"), median(peer, f"timing_s/{stage}")
+    seconds = stage_seconds(ours), stage_seconds(peer)
+    for stage in seconds[0]:
+        a, b = (half[stage] for half in seconds)
         result[stage] = {"lightning": a, "in_process": b}
-        shares = f"({a / median(ours, 'timing_s/step'):4.0%})", f"({b / median(peer, 'timing_s/step'):4.0%})"
+        shares = f"({a / seconds[0]['step']:4.0%})", f"({b / seconds[1]['step']:4.0%})"
         print(f"{stage:16} through agent-lightning {a:6.2f} {shares[0]}   in-process {b:6.2f} {shares[1]}")
+    mfu = peak_shares(ours), peak_shares(peer)
+    for name in mfu[0]:
+        result[name] = {"lightning": mfu[0][name], "in_process": mfu[1][name]}
+        print(f"{name:16} through agent-lightning {mfu[0][name]:6.1%}          in-process {mfu[1][name]:6.1%}")
     for key in ("perf/total_num_tokens", "num_turns/mean"):
         result[key] = {"lightning": median(ours, key), "in_process": median(peer, key)}
         print(f"{key:24} {result[key]['lightning']:10.1f} {result[key]['in_process']:10.1f}")

@@ -140,7 +140,7 @@ async def train(options: dict[str, Any], overrides: dict[str, Any], metrics: Pat
                 saved.write_text(str(step))
             if step % trainer["test_freq"] == 0:
                 await roll_out(session, rollout_server, val, step, copies=1)
-            timing = {"timing_s/gen": gen_s, "timing_s/update_actor": 0.25}
+            timing = {"timing_s/gen": gen_s, "timing_s/update_actor": 0.25, "timing_s/step": gen_s + 0.25}
             log(metrics, step, {"actor/grad_norm": 1.5, "actor/lr": float("nan"), **timing})
 
 
