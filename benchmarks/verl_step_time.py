@@ -2,8 +2,9 @@
 
 Both runs train the same model with the same trainer options on the same questions in the same order, with the same
 tool, database limits, prompts and sampling, one after the other on the same GPUs. verl's own loop runs the conversation
-inside verl: without store, proxy, runner processes and agent framework. It prints the median seconds of a step and the
-share of each stage from the third step on, the share of the GPU's peak (MFU), and the ratio of the two runs.
+inside verl, without store, proxy, runner processes and agent framework, and it trains on every group of rollouts; ours
+leaves out the groups with equal rewards. It prints the median seconds of a step and the share of each stage from the
+third step on, the share of the GPU's peak (MFU), and the ratio of the two runs.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def write_options(settings: Settings, folder: Path) -> Path:
     options["reward"] = {"custom_reward_function": {"path": str(HERE / "verl_tool.py"), "name": "compute_score"}}
     overrides = typed(settings.verl.config)
     overrides["actor_rollout_ref"]["rollout"].pop("agent", None)
+    # The same advantages under another name, with which our trainer leaves no group out of the update, as verl does.
+    overrides["algorithm"]["adv_estimator"] = "grpo_vectorized"
     environment = verl_environment() | {
         "VERL_FILE_LOGGER_PATH": str((folder / METRICS).resolve()),
         "BENCH_DB": str(Path(str(settings.database.path)).resolve()),
@@ -130,6 +133,8 @@ def report(ours: list[Step], peer: list[Step], settings: Settings, out: Path) ->
     for key in ("perf/total_num_tokens", "num_turns/mean"):
         result[key] = {"lightning": median(ours, key), "in_process": median(peer, key)}
         print(f"{key:24} {result[key]['lightning']:10.1f} {result[key]['in_process']:10.1f}")
+    result["informative"] = median(ours, "groups/informative")
+    print(f"rewards differ in {result['informative']:.0%} of the groups; ours trains on these, in-process on all")
     result["ratio"] = result["step"]["lightning"] / result["step"]["in_process"]
     print(f"ratio of step times: {result['ratio']:.2f}")
     (out / "result.json").write_text(json.dumps(result, indent=2))

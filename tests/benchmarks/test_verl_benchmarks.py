@@ -71,6 +71,7 @@ def test_the_peer_of_the_step_time_gets_our_options_with_verls_own_tool_loop(
     rollout = given["options"]["actor_rollout_ref"]["rollout"]
     assert rollout["agent"]["default_agent_loop"] == "tool_agent" and rollout["n"] == 8
     assert "agent" not in given["overrides"]["actor_rollout_ref"]["rollout"]
+    assert given["overrides"]["algorithm"]["adv_estimator"] != "grpo", "with which our trainer skips groups"
     assert Path(rollout["multi_turn"]["function_tool_path"]).exists()
     first = pd.read_parquet(tmp_path / "peer" / "data" / "train.parquet")["prompt"][0]
     assert [message["role"] for message in first] == ["system", "user"]
