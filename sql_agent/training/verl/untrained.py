@@ -20,7 +20,7 @@ from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.tasks.task import load_task
 from sql_agent.training.serving.model_endpoint import model_endpoint
 from sql_agent.training.verl.interprocess import UNTRAINED_RECORDS, work_on_run
-from sql_agent.training.verl.memory import plan_memory
+from sql_agent.training.verl.memory import plan_memory, rollout_length
 
 
 def ask_untrained(run: Path, settings: Settings) -> None:
@@ -31,6 +31,7 @@ def ask_untrained(run: Path, settings: Settings) -> None:
     judge, plan = task.judge(settings, alone=True), plan_memory(settings)
     # As in the run, because vLLM cannot measure the memory of a GPU while another run starts there.
     memory = {"gpu_memory_utilization": plan.vllm / plan.card.total, "kv_cache_memory_bytes": plan.cache}
+    memory["max_model_len"] = rollout_length(settings)  # the cache need not hold a model's whole context
     with (
         task.databases(settings) as databases,
         (run / UNTRAINED_RECORDS).open("a", encoding="utf-8") as sink,

@@ -200,5 +200,6 @@ def test_the_untrained_model_gets_the_memory_that_vllm_has_in_the_run(
         {
             "gpu_memory_utilization": pytest.approx(rollout["gpu_memory_utilization"], abs=1e-4),
             "kv_cache_memory_bytes": rollout["engine_kwargs"]["vllm"]["kv_cache_memory_bytes"],
+            "max_model_len": rollout["max_model_len"],  # vLLM refuses a cache without room for the model's context
         }
     ]
