@@ -104,7 +104,8 @@ def _read(data: bytes) -> _Loaded:
         except QueryError as error:
             trouble = error.message
         except Exception as error:  # raised by the task's functions that extract aliases
-            trouble = f"{type(error).__name__}: {error}"
+            trouble = type(error).__name__
+            _log_bug("the names of rows could not be read", error)
     values = ValueIndex(names, texts)
     gc.collect()
     # Garbage collection would write to, and so copy, pages that workers share. It never frees frozen objects.
@@ -122,8 +123,8 @@ def _run_worker(pipe: Pipe, loaded: _Loaded, turns: IO[bytes]) -> NoReturn:
         session.answer_all(pipe)
     except (EOFError, ConnectionError):
         pass  # the program has ended, or has closed the database
-    except BaseException:
-        sys.excepthook(*sys.exc_info())  # the program only sees that the pipe is closed; the traceback goes to its log
+    except BaseException as error:
+        _log_bug("a worker ended", error)  # the program only sees that the pipe is closed
     finally:
         sys.stderr.flush()
         os._exit(0)
@@ -149,8 +150,8 @@ def _peak_kib() -> int:
     return peak if sys.platform != "darwin" else peak // 1024
 
 
-def _log_bug(failed: str, error: Exception) -> None:
-    """Log the traceback of `error` without the error's message, which may quote a statement or a row."""
+def _log_bug(failed: str, error: BaseException) -> None:
+    """Log the traceback of `error` without the error's message, which may quote a question, a statement or a row."""
     places = "".join(traceback.format_tb(error.__traceback__))
     logging.getLogger(__name__).error("%s: %s\n%s", failed, type(error).__name__, places)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -610,8 +609,8 @@ def test_judges_and_provenance_see_rows_and_never_hints(database: Database) -> N
     assert "Ibuprofen" not in rows_text([call], ["Ibuprofen"], max_chars=1000)
 
 
-def test_an_error_of_the_tasks_own_aliases_is_logged_and_costs_no_answer(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_an_error_of_the_tasks_own_aliases_is_logged_without_the_row_and_costs_no_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "t.db"
     with sqlite3.connect(path) as connection:
@@ -620,10 +619,11 @@ def test_an_error_of_the_tasks_own_aliases_is_logged_and_costs_no_answer(
     connection.close()
 
     # A function that workers can import, and that fails on a text.
-    schema = RequiredSchema({"t": ("a",)}, hint="-", names={"t": Naming("a", {"b": math.sqrt})})  # type: ignore[dict-item]
+    schema = RequiredSchema({"t": ("a",)}, hint="-", names={"t": Naming("a", {"b": int})})  # type: ignore[dict-item]
     with open_database(path, schema) as opened:
         assert opened.query("SELECT b FROM t WHERE a = 'aple'").count == 0
     assert "hints will suggest no names of rows" in caplog.text
+    assert "pear" not in caplog.text + capfd.readouterr().err, "a row may be about a patient"
 
 
 TEXTS = st.one_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import re
 import shutil
@@ -78,15 +79,18 @@ def memory_kib(pid: int | str, field: str) -> int:
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(field)), 0)
 
 
+def loaded_from(path: Path) -> worker._Loaded:
+    names, texts = NameIndex(()), CellTexts({})
+    return worker._Loaded(open_source(path, SCHEMA, QueryLimits()), names, texts, ValueIndex(names, texts), None)
+
+
 @contextlib.contextmanager
 def session_in_this_process(path: Path) -> Iterator[worker._Session]:
-    names, texts = NameIndex(()), CellTexts({})
-    loaded = worker._Loaded(open_source(path, SCHEMA, QueryLimits()), names, texts, ValueIndex(names, texts), None)
     with tempfile.TemporaryFile() as turns:
-        yield worker._Session(loaded, turns)
+        yield worker._Session(loaded_from(path), turns)
 
 
-def fail_with(error: Exception) -> Callable[..., NoReturn]:
+def fail_with(error: BaseException) -> Callable[..., NoReturn]:
     def fail(*_: object) -> NoReturn:
         raise error
 
@@ -116,6 +120,25 @@ def test_a_statement_that_a_bug_fails_leaves_an_answer_and_a_traceback_without_t
     assert answer.error.message == f"the statement cannot be read: KeyError: {sql!r}"
     assert re.search(r"KeyError\n.*in fail\n", caplog.text, re.DOTALL)
     assert "Zhang" not in caplog.text
+
+
+def test_a_bug_that_ends_a_worker_leaves_a_traceback_without_the_question(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("die_with_parent", "_limit_resources"):
+        monkeypatch.setattr(worker, name, lambda: None)
+    monkeypatch.setattr(os, "_exit", fail_with(SystemExit()))
+    monkeypatch.setattr(ValueIndex, "named_in", fail_with(KeyError("Zhang San")))
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs, tempfile.TemporaryFile() as turns:
+        ours.send_bytes(b'{"text": "Zhang San"}')
+        with pytest.raises(SystemExit):
+            worker._run_worker(theirs, loaded_from(path), turns)
+    assert re.search(r"KeyError\n.*in fail\n", caplog.text, re.DOTALL)
+    assert "Zhang" not in caplog.text + capsys.readouterr().err
 
 
 def test_an_answer_is_not_lost_with_its_hint_when_the_deadline_passes(tmp_path: Path) -> None:
