@@ -91,7 +91,8 @@ class NameIndex:
             return Found()
         exact = self.exact(key)
         aliases = tuple(name for name in self.rows(key) if name not in exact)
-        longer = self._named(other for other in self._with(key) if other != key)
+        named = self._named(other for other in self._with(key) if other != key)
+        longer = tuple(name for name in named if name not in aliases)
         if exact or aliases:
             return Found(exact, aliases, longer)
         near = self._named(self._near(key, is_part=bool(longer)))

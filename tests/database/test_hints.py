@@ -417,6 +417,18 @@ def test_an_empty_cell_is_looked_for_in_the_row_of_an_alias_then_in_another_dosa
     )
 
 
+def test_names_that_contain_their_alias_take_no_place_from_longer_names(tmp_path: Path) -> None:
+    called = ("灵片", "灵丸", "灵散", "灵膏", "灵液")
+    rows = [("灵", None, ""), *((name, None, "灵") for name in called), ("灵片丸散膏液", "filled", "")]
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute("CREATE TABLE t (name TEXT, use TEXT, alias TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    naming = Naming("name", {"alias": str.split}, beside=frozenset("片丸散膏液"))
+    with open_database(tmp_path / "t.db", RequiredSchema({"t": ("name",)}, hint="-", names={"t": naming})) as opened:
+        sql = "SELECT use FROM t WHERE name = '{}'"
+        assert suggested(opened, sql.format("灵")) == (sql.format("灵片丸散膏液"),)
+
+
 def test_a_name_that_shares_little_more_than_a_dosage_form_is_not_near(many: Database) -> None:
     assert "胶囊" not in (by_name(many, "齐墩意胶囊") or "").replace("齐墩意胶囊", "")
     assert "'福多司坦胶囊'" in (by_name(many, "福多司但胶囊") or "")
