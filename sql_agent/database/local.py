@@ -94,7 +94,7 @@ class LocalDatabase(Database):
         try:
             found = self._reply({"text": text}, _LOOK_UP_S)["values"]
         except (TimeoutError, EOFError, QueryError) as error:
-            message = f"the values of {self.source} cannot be looked up: {error or type(error).__name__}"
+            message = f"the values of {self.source} cannot be looked up: {str(error) or type(error).__name__}"
             raise DatabaseFileError(message, hint=_SEE_TRACEBACK) from error
         return list(map(NamedValue.model_validate, found))
 

@@ -141,6 +141,13 @@ def test_a_bug_that_ends_a_worker_leaves_a_traceback_without_the_question(
     assert "Zhang" not in caplog.text + capsys.readouterr().err
 
 
+def test_a_look_up_without_a_reply_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_database(path, SCHEMA) as opened:
+        monkeypatch.setattr(opened, "_reply", fail_with(EOFError()))
+        with pytest.raises(DatabaseFileError, match="cannot be looked up: EOFError"):
+            opened.named_values("Drug 3")
+
+
 def test_an_answer_is_not_lost_with_its_hint_when_the_deadline_passes(tmp_path: Path) -> None:
     path = tmp_path / "books.db"
     with sqlite3.connect(path) as connection:
