@@ -93,9 +93,9 @@ class TurnCache:
 class RowCache:
     """Key-value cache of a batch without left padding; `lengths` has the number of cached tokens of each row.
 
-    The DynamicCache of transformers copies all keys and values for each new token, and pads and copies all rows
-    whenever a row is added or removed. With 64 rows these copies took most of the time. This cache writes new tokens in
-    place, and moves the last row to the index of a removed row. The shared `prefix` is stored once, precedes column 0
+    The DynamicCache of transformers copies all keys and values for each new token and each added or removed row, which
+    took most of the time with 64 rows. This cache writes new tokens in place, and moves the last row to the index of a
+    removed row. The shared `prefix` is stored once, precedes column 0
     of each row that was added with `has_prefix`, and is not counted in `lengths`.
     """
 
@@ -112,7 +112,7 @@ class RowCache:
         self.lengths.append(length)
         self._has_prefix.append(has_prefix)
         for layer, (keys, values) in zip(self._cache.layers, start or (), strict=False):
-            layer.reserve(row + 1, length, keys[None])
+            layer.reserve(row + 1, max(self.lengths), keys[None])
             layer.keys[row, :, :length], layer.values[row, :, :length] = keys, values
 
     def copy_of(self, row: int) -> Layers | None:
@@ -146,7 +146,7 @@ class RowCache:
         self.lengths[first:] = [length + more for length, more in zip(self.lengths[first:], new, strict=True)]
         width = int(columns.max()) + 1
         for layer in self._cache.layers:
-            layer.first, layer.columns, layer.width = first, columns, width
+            layer.first, layer.columns, layer.width, layer.longest = first, columns, width, max(width, *self.lengths)
         has_prefix = torch.tensor(self._has_prefix[first:])[:, None]
         common = token_count(self.prefix)
         of_prefix = has_prefix[:, :, None].expand(*columns.shape, common)
@@ -166,7 +166,8 @@ def token_count(layers: Layers | None) -> int:
 class _RowLayer(DynamicLayer):  # type: ignore[misc]
     """The buffers of one layer (rows, heads, columns, head size); `update` writes to the rows from `first` on.
 
-    `columns` (rows, tokens) are the columns of the new tokens, and `width` is the number of columns that are read.
+    `columns` (rows, tokens) are the columns of the new tokens, `width` is the number of columns that are read, and
+    `longest` the number that any row needs.
     """
 
     keys: Any  # a Tensor, or None before `reserve`
@@ -174,9 +175,10 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
     first: int
     columns: Tensor
     width: int
+    longest: int
 
     def reserve(self, rows: int, columns: int, like: Tensor) -> None:
-        """Enlarge the buffers to at least `rows` rows and `columns` columns; heads and dtype are those of `like`."""
+        """Make room for all `rows` rows and `columns` columns that are in use; heads and dtype are those of `like`."""
         columns = -(-columns // _BLOCK) * _BLOCK
         self.keys, self.values = _grown(self.keys, rows, columns, like), _grown(self.values, rows, columns, like)
         self.is_initialized = True
@@ -184,7 +186,7 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
     def update(self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write the new tokens, and return the keys and values (rows, heads, width, head size) of their rows."""
         end = self.first + len(key_states)
-        self.reserve(end, self.width, key_states)
+        self.reserve(end, self.longest, key_states)
         rows = torch.arange(self.first, end)[:, None]
         self.keys[rows, :, self.columns] = key_states.transpose(1, 2)
         self.values[rows, :, self.columns] = value_states.transpose(1, 2)
@@ -192,12 +194,15 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
 
 
 def _grown(buffer: Tensor | None, rows: int, columns: int, like: Tensor) -> Tensor:
-    """Return `buffer` if it is large enough, else a copy with at least `rows` rows and `columns` columns."""
-    old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
-    if buffer is not None and rows <= old_rows and columns <= old_columns:
+    """Return `buffer` if it is large enough, else a copy of just `rows` rows and `columns` columns.
+
+    With all earlier rows, a copy for one of the last rows, a long one, took 1.3 GB.
+    """
+    if buffer is not None and rows <= buffer.shape[0] and columns <= buffer.shape[2]:
         return buffer
     # Filled with zeros, because masked columns have the weight 0, and 0 times an uninitialised value can be NaN.
-    grown = like.new_zeros(max(rows, old_rows), like.shape[1], max(columns, old_columns), like.shape[3])
+    grown = like.new_zeros(rows, like.shape[1], columns, like.shape[3])
     if buffer is not None:
-        grown[:old_rows, :, :old_columns] = buffer
+        kept = buffer[:rows, :, :columns]
+        grown[: kept.shape[0], :, : kept.shape[2]] = kept
     return grown

@@ -208,8 +208,7 @@ def release_freed_memory() -> None:
 def _keep_freed_memory() -> None:
     """Let glibc keep freed memory for later: otherwise, a forward pass in a thread takes three times as long.
 
-    Blocks above 32 MB go back to the system at once. Logits have other sizes in each micro-batch, and in glibc's heap
-    they left gaps of 0.7 GB.
+    Blocks above 32 MB, such as logits, go back to the system at once: in glibc's heap they left gaps of 0.7 GB.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -120,7 +120,7 @@ class LocalGrpo(TrainingAlgorithm):
         left_s = minutes * 60 - (time.monotonic() - self._began) - (self._validation_s or step_s)
         more = max(0, min(steps - step, int(left_s / step_s)))
         if say or not more:
-            last = "" if step + more == steps else "; --resume continues the run, with as much time again"
+            last = "" if step + more == steps else "; --resume continues the run for as long again"
             self._ui.say(
                 f"A step takes {step_s:.0f} s: local.max_minutes={minutes:g} leaves time for {more} of the "
                 f"{steps - step} remaining steps{last}"

@@ -41,7 +41,7 @@ def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
     if any(type(layer) is not DynamicLayer for layer in cache.layers):
         return None
     first.layers = [_FirstPass() for _ in cache.layers]
-    with _checkpointed(model.model.layers):
+    with _checkpointed(getattr(model.model, "layers", ())):
         model.model(input_ids=torch.tensor([list(prefix)], device=model.device), past_key_values=first, use_cache=True)
     for number, layer in enumerate(first.layers):
         cache.update(layer.keys, layer.values, number)
@@ -49,7 +49,7 @@ def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
 
 
 class _FirstPass(DynamicLayer):  # type: ignore[misc]
-    """Keeps the keys and values of a layer's first pass; the backward pass runs the layer a second time."""
+    """Keeps the keys and values of a layer's first pass; the backward pass runs the layer again."""
 
     def update(self, keys: Tensor, values: Tensor, *_args: Any, **_kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
@@ -60,7 +60,7 @@ class _FirstPass(DynamicLayer):  # type: ignore[misc]
 
 @contextmanager
 def _checkpointed(layers: Iterable[Any]) -> Iterator[None]:
-    """Let `layers` that run inside the context run again in the backward pass, instead of keeping activations."""
+    """Inside the context, `layers` keep no activations; they run again in the backward pass."""
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     try:

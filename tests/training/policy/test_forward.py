@@ -105,7 +105,10 @@ def test_a_batch_samples_greedily_what_each_prompt_alone_would(policy: Policy, t
 @given(
     rows=st.lists(
         st.tuples(
-            st.integers(0, 6), st.booleans(), st.lists(st.integers(3, 200), min_size=1, max_size=9), st.integers(1, 7)
+            st.integers(0, 6),
+            st.booleans(),
+            st.builds(list.__mul__, st.lists(st.integers(3, 200), min_size=1, max_size=9), st.sampled_from([1, 40])),
+            st.integers(1, 7),
         ),
         min_size=1,
         max_size=6,
@@ -149,6 +152,15 @@ def test_one_long_prompt_does_not_make_the_others_as_long(policy: Policy, monkey
     tails = [*([5, number] for number in range(20)), range(3, 203)]
     Sampler(policy, seed=0).admit([Request((*PREFIX, *tail), 1, temperature=0.0) for tail in tails])
     assert sum(passed) < len(PREFIX) + 2 * sum(map(len, tails))
+
+
+def test_a_long_prompt_beside_one_row_needs_no_room_for_the_rows_that_have_ended(policy: Policy) -> None:
+    sampler = Sampler(policy, seed=0)
+    sampler.admit([Request((*PREFIX, n), max_tokens=1 + 8 * (n == 5), temperature=0.0) for n in range(5, 45)])
+    sampler.step()
+    assert sampler.active == 1
+    sampler.admit([Request((*PREFIX, *range(3, 203)), max_tokens=1, temperature=0.0)])
+    assert all(len(layer.keys) == 2 for layer in sampler._cache._cache.layers)
 
 
 def test_a_second_turn_is_sampled_as_if_the_first_had_not_been(policy: Policy) -> None:
