@@ -16,7 +16,7 @@ from sql_agent.training.serving.server import Generation
 
 _GREEDY = 1e-5  # maximum temperature at which the most probable token is chosen
 _MIN_SHARED = 64  # minimum number of tokens of a cached prefix; a shorter one is no system prompt
-_MAX_PREFILL_TOKENS = 1024  # padded; their scores need 22 MB
+_MAX_PREFILL_TOKENS = 1024  # with padding
 
 
 @dataclass(eq=False)
