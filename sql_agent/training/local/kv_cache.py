@@ -95,8 +95,8 @@ class RowCache:
 
     The DynamicCache of transformers copies all keys and values for each new token and each added or removed row, which
     took most of the time with 64 rows. This cache writes new tokens in place, and moves the last row to the index of a
-    removed row. The shared `prefix` is stored once, precedes column 0
-    of each row that was added with `has_prefix`, and is not counted in `lengths`.
+    removed row. The shared `prefix` is stored once, precedes column 0 of each row that was added with `has_prefix`, and
+    is not counted in `lengths`.
     """
 
     def __init__(self, layers: int, prefix: Layers | None = None) -> None:
@@ -111,8 +111,9 @@ class RowCache:
         row, length = len(self.lengths), token_count(start)
         self.lengths.append(length)
         self._has_prefix.append(has_prefix)
+        longest = max(self.lengths)
         for layer, (keys, values) in zip(self._cache.layers, start or (), strict=False):
-            layer.reserve(row + 1, max(self.lengths), keys[None])
+            layer.reserve(row + 1, longest, keys[None])
             layer.keys[row, :, :length], layer.values[row, :, :length] = keys, values
 
     def copy_of(self, row: int) -> Layers | None:
@@ -145,8 +146,9 @@ class RowCache:
         columns = torch.tensor(self.lengths[first:])[:, None] + torch.arange(max(new))
         self.lengths[first:] = [length + more for length, more in zip(self.lengths[first:], new, strict=True)]
         width = int(columns.max()) + 1
+        longest = max(width, *self.lengths)
         for layer in self._cache.layers:
-            layer.first, layer.columns, layer.width, layer.longest = first, columns, width, max(width, *self.lengths)
+            layer.first, layer.columns, layer.width, layer.longest = first, columns, width, longest
         has_prefix = torch.tensor(self._has_prefix[first:])[:, None]
         common = token_count(self.prefix)
         of_prefix = has_prefix[:, :, None].expand(*columns.shape, common)
