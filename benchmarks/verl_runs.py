@@ -83,7 +83,7 @@ def through_lightning(name: str, out: Path, overrides: Sequence[str]) -> Measure
 
 
 def steps_of(path: Path) -> list[Step]:
-    """Read the steps with a time from a run's or verl's metrics, from the third step on, without those that save."""
+    """Read timed steps from a run's or verl's metrics file: from the third on, without steps that save a checkpoint."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     timed = [e.get("data", e) for e in lines if e["step"] >= FIRST]
     return [step for step in timed if "timing_s/step" in step and "timing_s/save_checkpoint" not in step]
@@ -107,7 +107,7 @@ def peak_shares(steps: Sequence[Step]) -> dict[str, float]:
 
 
 def _watched(process: subprocess.Popen[bytes], metrics: Path) -> list[ProcessLoad]:
-    """Wait for the end of `process`; return the loads of it and its descendants from step FIRST to the last but one."""
+    """Wait until `process` ends; return its and its descendants' loads between step FIRST and the last step but one."""
     snapshots: list[_Snapshot] = []
     steps = 0
     while process.poll() is None:

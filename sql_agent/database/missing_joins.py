@@ -45,7 +45,7 @@ class _Repair:
             self._add(source)
 
     def run(self, *, drops: bool) -> bool:
-        """Repair the SELECT, and return whether all columns are known now. `drops` removes an unneeded first table."""
+        """Repair the SELECT; return whether all its columns are known. With `drops`, remove an unneeded first table."""
         columns = [each for each in self._select.find_all(exp.Column) if each.parent_select is self._select]
         unknown = [column for column in columns if not self._is_known(column)]
         if not unknown:

@@ -137,7 +137,7 @@ class RolloutScheduler:
             await asyncio.sleep(max(poll_s, idle_s))
 
     async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
-        """Queue a rollout that the store tries once: a second try could hang if a late span revived the first."""
+        """Queue a rollout with one attempt: a second attempt could hang if a late span revived the first."""
         with named_store_errors():
             async with self._enqueuing:
                 rollout = await self._store.enqueue_rollout(
