@@ -73,7 +73,7 @@ class Hints:
         """Return a hint for the answer to `tree`, at most `MAX_HINT_CHARS` characters; None if no hint applies.
 
         A hint has one or two lines. A line is `try: ` and a statement that finds rows, or a remark. A hint applies if
-        the result has no rows, was cut off, or has up to three rows with an empty column, or if a list such as
+        the result has no rows, was cut off, or has up to three rows with nothing but names, or if a list such as
         `name IN ('a', 'b')` has a text that is not the name of a row.
         """
         records = answer.records
@@ -87,11 +87,13 @@ class Hints:
         return self._after_cut(tree, answer) if answer.truncated else None
 
     def _after_cut(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
-        """Return a hint with the number of all rows; None if `answer` has all, or if counting them takes too long."""
+        """Return a hint with the number of all rows; None if `answer` has all or counting is too slow."""
         ((total,),) = self._try(f"SELECT COUNT(*) FROM ({tree.sql(self._dialect.grammar)}) AS rows_in_all") or ((0,),)
         if not isinstance(total, int) or total <= answer.count:
             return None
-        return f"{total} rows in all" + ("; select fewer columns to see more" if len(answer.columns) > 1 else "")
+        return f"only {answer.count} of {total} rows are shown" + (
+            "; select fewer columns to see more" if len(answer.columns) > 1 else ""
+        )
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return up to two lines: statements to try in place of `tree`, which reads an unknown column, and `remark`.
@@ -215,7 +217,7 @@ class Hints:
         yield from (self._variants.of_one_table(tree, part) for part in reversed(names_last))
 
     def _is_name(self, text: SearchedText) -> bool:
-        """Return whether the statement compares the text with a name column: one whose cells are the names of rows."""
+        """Return whether the statement compares the text with a name column."""
         return text.column == fold(self._name_columns.get(text.table or "") or "")
 
     def _places(self, text: SearchedText, tree: exp.Query) -> list[Place]:
@@ -265,7 +267,7 @@ class Hints:
         return [place for rank, place in sorted(found, reverse=True) if rank[0] == longest]
 
     def _after_missing_names(self, tree: exp.Query) -> Iterator[exp.Query | str]:
-        """Yield statements to run instead if a list such as `name IN ('a', 'b')` has texts that name no row."""
+        """Yield statements to run instead if a list of names has texts that name no row."""
         yield from self._with_right_names(tree)
         for text in self._missing_names(tree)[:MAX_TEXTS]:
             places = self._places(text, tree)
@@ -283,7 +285,7 @@ class Hints:
             yield edited(tree, changes)
 
     def _missing_names(self, tree: exp.Query) -> list[SearchedText]:
-        """Return the texts in lists such as `name IN ('a', 'b')` that name no row."""
+        """Return the texts in lists of names that name no row."""
         parts = conditions(tree, self._schema, self._dialect)
         texts = [text for part in parts for text in part.texts if isinstance(text.node, exp.Literal)]
         return [text for text in texts if self._is_name(text) and not self._is_listed(text)][:MAX_CONDITIONS]
@@ -296,19 +298,23 @@ class Hints:
         return self._has_row(text.table or "", equal)
 
     def _after_empty_columns(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[exp.Query | str]:
-        """Yield a remark about the empty columns of the result, and statements that read filled columns."""
+        """If the result has only names, yield a remark on its empty columns and statements that read others."""
         table = only_table(tree, self._schema)
         if table is None or any(output.is_star for output in tree.selects):
             return
-        outputs = [tree.selects[place] for place in _empty_columns(answer)]
+        places = _empty_columns(answer)
+        filled = {fold(column) for place, column in enumerate(answer.columns) if place not in places}
+        if filled - {"id", fold(self._name_columns[table] or "")}:
+            return
+        outputs = [tree.selects[place] for place in places]
         empty = {fold(each.unalias().name): each for each in outputs if isinstance(each.unalias(), exp.Column)}
         order = list(map(fold, self._schema.columns[table]))
         first = next((order.index(name) for name in empty if name in order), None)
         if first is None:
             return
-        filled = self._filled_columns(tree, table)
+        instead = self._filled_columns(tree, table)
         names = ", ".join(output.unalias().name for output in empty.values())
-        yield f"empty here: {names}; so are the other columns" if filled == [] else f"empty here: {names}"
+        yield f"empty here: {names}" + ("; so are the other columns" if instead == [] else "")
 
         mistaken = self._namings[table].near if table in self._namings else {}
         near = {fold(column): set(map(fold, others)) for column, others in mistaken.items()}
@@ -318,15 +324,15 @@ class Hints:
             rank = 0 if asked in near.get(other, ()) else 1 if other in near.get(asked, ()) else 2
             return rank, abs(order.index(other) - first)
 
-        yield from self._in_other_rows(tree, [tree.selects.index(output) for output in empty.values()])
-        if nearest := sorted(filled or (), key=distance)[:_READ_INSTEAD]:
+        yield from self._in_other_rows(tree, places)
+        if nearest := sorted(instead or (), key=distance)[:_READ_INSTEAD]:
             yield self._variants.reading(tree, nearest, instead_of=list(empty.values()))
 
     def _in_other_rows(self, tree: exp.Query, places: Sequence[int]) -> Iterator[exp.Query]:
         """Yield the statement with another name: first the names of rows whose alias it searches, then longer names.
 
-        A longer name adds only words of `Naming.beside`. Statements that find only empty cells in the output columns
-        with the indexes `places` are left out.
+        A longer name adds only words of `Naming.beside`. Statements whose output columns with the indexes
+        `places` are empty are left out.
         """
         texts = [text for part in conditions(tree, self._schema, self._dialect) for text in part.texts]
         for text in texts if len(texts) == 1 and self._is_name(texts[0]) else ():

@@ -66,9 +66,9 @@ def test_a_thought_chooses_the_column_before_the_statement_reads_it(tmp_path: Pa
     spread = "SELECT epidemiology FROM disease WHERE disease_name = 'Disease 1'"
     cause = spread.replace("epidemiology", "cause")
     assert thoughts(f"{spread}; {cause}", "zh") == [
-        "问的是“流行病学：哪些人易得、多不多见、是否传染、怎么传播”，"
+        "问的是“流行病学：哪些人易得、多不多见、是否传染、怎么传播和染上”，"
         "查 disease.epidemiology，查不到再查 disease.cause。",
-        "还没有查清。问的是“病因：怎么得的”，查 disease.cause。",
+        "还没有查清。问的是“病因：由什么引起、怎么得的”，查 disease.cause。",
         "可以回答了。",
     ]
     side_effects = "SELECT d.adverse_reactions FROM drugs_info AS d WHERE d.med_name = 'Drug 1'"

@@ -436,8 +436,10 @@ def test_a_name_that_shares_little_more_than_a_dosage_form_is_not_near(many: Dat
 
 def test_a_cut_result_says_how_many_rows_there_are(many: Database) -> None:
     where = "FROM drugs_info WHERE indication LIKE '%头痛%'"
-    assert hint(many, f"SELECT med_name, indication {where}") == "60 rows in all; select fewer columns to see more"
-    assert hint(many, f"SELECT med_name {where}") == "60 rows in all"
+    assert hint(many, f"SELECT med_name, indication {where}") == (
+        "only 19 of 60 rows are shown; select fewer columns to see more"
+    )
+    assert hint(many, f"SELECT med_name {where}") == "only 50 of 60 rows are shown"
     assert hint(many, f"SELECT med_name {where} LIMIT 50") is None
 
 
@@ -575,14 +577,14 @@ def test_a_column_with_a_name_of_two_words_is_quoted_in_place_of_what_people_cal
         )
 
 
-def test_columns_are_called_empty_only_if_they_were_read(tmp_path: Path) -> None:
+def test_a_hint_about_empty_columns_comes_only_if_no_other_column_has_content(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "t.db") as connection:
         connection.execute("CREATE TABLE t (a TEXT, b TEXT, c TEXT, d TEXT)")
         connection.execute("INSERT INTO t VALUES ('apple', NULL, 'pear', NULL)")
     connection.close()
     with open_database(tmp_path / "t.db", RequiredSchema(None, hint="-")) as opened:
-        assert hint(opened, "SELECT a, b, c, d FROM t") == "empty here: b, d"
-        assert hint(opened, "SELECT a, b, c FROM t") == "empty here: b; so are the other columns"
+        assert hint(opened, "SELECT b, d FROM t") == "empty here: b, d\ntry: SELECT a, c FROM t"
+        assert hint(opened, "SELECT a, b FROM t") is None
 
 
 def test_a_single_letter_is_not_said_to_be_nowhere(tmp_path: Path) -> None:
