@@ -46,25 +46,6 @@ SCALARS = words("""
 """)
 FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | SCALARS
 
-FUNCTION_HINTS = {
-    "use CONCAT(), FORMAT() or DATE_FORMAT()": "printf to_char",
-    "use YEAR(x), MONTH(x), DAY(x) or DATE_FORMAT(x, '%Y-%m')": "strftime date_part datepart julianday",
-    "use INSTR(text, part)": "charindex strpos",
-    "use LIKE '%word%'": "regexp regexp_like regexp_instr regexp_substr regexp_replace match contains glob",
-    "use NOW() or CURDATE()": "getdate sysdate today datetime",
-    "use CHAR_LENGTH()": "len datalength",
-    "use GROUP_CONCAT(x SEPARATOR ', ')": "string_agg array_agg listagg json_arrayagg json_objectagg",
-    "leave the order out, or order by a column": "rand uuid",
-    "use AVG(), MIN() and MAX()": "median percentile_cont",
-    "use CAST(x AS CHAR), SIGNED or DECIMAL(10,2)": "to_number to_date try_cast str",
-    "write the text out": "repeat space lpad rpad",
-    "use SUM()": "total",
-    "use IF() or CASE": "iif",
-    "compare with CAST(x AS CHAR)": "typeof",
-    "use SUBSTRING_INDEX(text, ',', 1)": "split_part",
-    "use CONCAT(UPPER(LEFT(x, 1)), SUBSTRING(x, 2))": "initcap",
-}
-
 MAX_JOINED = 20  # maximum number of tables of a FROM clause, because no time limit ends the planning of a join
 MAX_TABLES = 61  # the server's own maximum for a statement; a WITH query counts each time it is used
 MAX_COPIES = 20_000  # maximum for one column in one expression of the expanded statement
@@ -130,7 +111,6 @@ class MysqlDialect(Dialect):
     parser = _Parser
     aggregates = AGGREGATES
     functions = FUNCTIONS
-    function_hints = FUNCTION_HINTS
     usual_functions = "use LOWER(), CHAR_LENGTH(), SUBSTRING(), INSTR(), CONCAT(), COUNT(), GROUP_CONCAT(), or LIKE"
     # A doubled quote or, except in backticks, a backslash escapes a quote; "--" needs a blank behind it.
     parts = re.compile(

@@ -29,39 +29,6 @@ FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | SCALARS
 # SQLite calls these functions for CURRENT_DATE, CURRENT_TIME and CURRENT_TIMESTAMP.
 IMPLICIT_FUNCTIONS = frozenset({"current_date", "current_time", "current_timestamp"})
 
-FUNCTION_HINTS = {
-    "join texts with ||": "concat concat_ws",
-    "use strftime('%Y', x), '%m' for the month, '%d' for the day": (
-        "year month day date_part date_format to_char extract datepart"
-    ),
-    "use instr(text, part)": "charindex locate position strpos find_in_set",
-    "use LIKE '%word%'": "regexp regexp_like rlike contains match regexp_matches",
-    "use date('now')": "now getdate curdate sysdate today",
-    "use length()": "len char_length character_length octet_length",
-    "use group_concat(x, ', ')": "array_agg string_agg listagg json_agg collect_list",
-    "use ifnull(x, y)": "nvl isnull",
-    "use julianday(a) - julianday(b)": "datediff date_diff age",
-    "use date(x, '+1 day')": "dateadd date_add date_sub adddate",
-    "leave the order out, or order by a column": "random rand randomblob",
-    "use avg(), min() and max()": "stddev variance median percentile_cont",
-    "use CAST(x AS TEXT), INTEGER or REAL": "convert to_number to_date str try_cast",
-    "use substr(x, 1, 3)": "left",
-    "use substr(x, -3)": "right",
-    "use iif() or CASE": "if",
-    "LIKE already ignores case": "ilike",
-    "use max(a, b)": "greatest",
-    "use min(a, b)": "least",
-    "use upper(substr(x, 1, 1)) || substr(x, 2)": "initcap",
-    "join texts with ||, round numbers with round()": "format",
-    "compare with hex()": "unhex",
-    "use substr() and instr()": "split_part substring_index",
-    "write the text out": "repeat",
-    "use printf('%05d', x)": "lpad",
-    "use printf('%-5s', x)": "rpad",
-    "use upper()": "ucase",
-    "use lower()": "lcase",
-}
-
 _COMPARISONS = (
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is, exp.In, exp.Between),
     *(exp.NullSafeEQ, exp.NullSafeNEQ),
@@ -86,7 +53,6 @@ class SqliteDialect(Dialect):
     parser = _Parser
     aggregates = AGGREGATES
     functions = FUNCTIONS
-    function_hints = FUNCTION_HINTS
     usual_functions = "use lower(), length(), substr(), instr(), count(), group_concat(), or LIKE"
     # A doubled quote is an escaped quote, except in brackets; an open comment runs to the end of the statement.
     parts = re.compile(
