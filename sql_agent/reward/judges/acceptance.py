@@ -4,7 +4,8 @@ An answer is correct if the queries read its evidence (if a refusal is right: se
 
     if the reference has facts: the answer contains every fact (or enough of them) as whole words, in a clause without
         negation, and after the fact's owner, if any; it contains no other value of the column asked for and no wrong
-        item of a list; the question, the reference or the evidence contains each number of the answer
+        item of a list; the question, the reference or the evidence contains each number of the answer; amounts are
+        compared as `Reader.amounts` shows them, and an amount alone need not repeat the words of the question
     if the reference is yes or no: the answer begins with that word and does not contain the other word
     if the reference is a number: the answer contains this number, no other number, and no word such as "about"
     if the reference is a refusal: the answer contains a negation, but no value and no number
@@ -20,15 +21,16 @@ from collections.abc import Iterable
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.items import Reader, normalise
 from sql_agent.reward.judges.reference_parser import Cells, Fact, has_looked, reference_facts
+from sql_agent.schemas import Question
 
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_NUMBER = re.compile(r"\[\d[^]]*\]|\d+(?:[.,]\d+)*")  # also an amount, such as "[2tablet/a day]"
 _LIST_NUMBER = re.compile(r"(?<![\d.])\d{1,2}[.)、](?=\s|[㐀-鿿])")
 _NUMERAL = re.compile(r"[a-z]+|[一二两三四五六七八九十百]+(?=[种个项条类])")
 _INEXACT = re.compile(
     r"\b(?:more|less|fewer|over|under|about|around|nearly|at least|at most|not|none of|or)\b"
     r"|不止|不是|约|至少|至多|超过|不到|以上|以下|第"
 )
-_CLAUSE = re.compile(r"[.;:。；：！？!?\n]|[,，](?=\s|[㐀-鿿])|\bbut\b|但")
+_CLAUSE = re.compile(r"[.;:。；：！？!?\n]|[,，](?=[\s\[㐀-鿿])|\bbut\b|但")
 _NEGATIVE = re.compile(
     r"\b(?:no|not|none|nothing|never|without|neither|nor|except|cannot|unable|unknown)\b|n't|没|无|未|不|非|除"
 )
@@ -40,7 +42,7 @@ def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
     question, text = case.question, _LIST_NUMBER.sub(" ", normalise(case.answer))
     if reader.is_refusal(question.answer):
         denies = has_looked(case) and _NEGATIVE.search(text) is not None
-        return denies and not _said_numbers(case, text, reader) and not _others(case, text, (), reader)
+        return denies and not _said_numbers(case, text, reader) and not _others(case, reader.amounts(text), (), reader)
     conclusion = reader.number_or_yes_no(question.answer, question.question)
     if conclusion is not None and conclusion.isalpha():
         opposite = next(word for word in reader.words.yes_no if word != conclusion)
@@ -49,13 +51,33 @@ def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
     if conclusion is not None:
         is_exact = _INEXACT.search(text) is None
         return is_exact and _said_numbers(case, text, reader) == {conclusion} and cells.support(conclusion)
-    facts = reference_facts(question, reader)
-    may_deny = _NEGATIVE.search(normalise(question.question)) is not None
+    facts, asked = _with_owners(question, reader), normalise(question.question)
+    if len(facts) == len(facts[0].items) == 1:
+        text = _completed(text, facts[0].items[0], asked, reader)
+    text = reader.amounts(text)
+    may_deny = _NEGATIVE.search(asked) is not None
     given = [fact for fact in facts if _mentions(text, fact, facts, reader, may_deny=may_deny)]
     if len(given) < (question.enough or len(facts)):
         return False
     was_read = all(cells.show(item) for fact in given[: question.enough] for item in fact.items)
     return was_read and not _others(case, text, facts, reader)
+
+
+def _with_owners(question: Question, reader: Reader) -> list[Fact]:
+    """Return the facts of the reference. If each has a number after its first item, that one is its owner."""
+    facts = reference_facts(question, reader)
+    firsts = {fact.items[0] for fact in facts if not fact.owner and _NUMBER.search(" ".join(fact.items[1:]))}
+    by_first = len(firsts) == len(facts) > 1  # "infants, 5 ml; adults, 9 ml"
+    return [Fact(fact.items, reader.amounts(fact.items[0] if by_first else fact.owner)) for fact in facts]
+
+
+def _completed(answer: str, item: str, asked: str, reader: Reader) -> str:
+    """Return `item` if `answer` is only its amount and the question has its other words, else `answer`."""
+    for amount in (reader.amounts(answer), reader.amounts(reader.only_scope(asked) + answer)):
+        if _NUMBER.fullmatch(amount) and amount in (whole := reader.amounts(item)):
+            before, _, after = whole.partition(amount)
+            return item if before in asked and after in asked else answer
+    return answer
 
 
 def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool) -> bool:
@@ -70,7 +92,8 @@ def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, m
         others = {other.owner for other in facts} - {owner}
         ends = [end for other in others if (end := text.find(other, start + len(owner))) >= 0]
         text = text[start : min(ends, default=len(text))]
-    return all(any(_stands_in(form, text, may_deny=may_deny) for form in reader.forms(item)) for item in fact.items)
+    forms = ([reader.amounts(form) for form in reader.forms(item)] for item in fact.items)
+    return all(any(_stands_in(form, text, may_deny=may_deny) for form in of_item) for of_item in forms)
 
 
 def _stands_in(item: str, text: str, *, may_deny: bool = True) -> bool:
@@ -81,7 +104,7 @@ def _stands_in(item: str, text: str, *, may_deny: bool = True) -> bool:
 def _whole(item: str) -> re.Pattern[str]:
     """Return a pattern that matches `item` only as a whole word or number."""
     before = r"(?<![a-z0-9])" if item[:1].isascii() else ""
-    after = r"(?![a-z0-9])" if item[-1:].isascii() else ""
+    after = r"(?!/[a-z])" if item[-1:] == "]" else r"(?![a-z0-9])" if item[-1:].isascii() else ""
     return re.compile(f"{before}{re.escape(item)}{after}")
 
 
@@ -100,28 +123,30 @@ def _said_numbers(case: JudgeCase, text: str, reader: Reader) -> set[str]:
 def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -> list[str]:
     """Return what the answer adds to the reference: values of the column asked for, numbers, and items of a list.
 
-    `text` is the normalised answer, and `facts` are the facts of the reference.
+    `text` is the normalised answer with its amounts, and `facts` are the facts of the reference.
     """
     question = case.question
-    right = [form for fact in facts for item in fact.items for form in reader.forms(item)]
+    right = [reader.amounts(form) for fact in facts for item in fact.items for form in reader.forms(item)]
     names = [normalise(name) for of_row in case.row_names for name in of_row]
-    known = " ; ".join([normalise(question.question), *right, *names, *(fact.owner for fact in facts)])
+    known = reader.amounts(" ; ".join([normalise(question.question), *names]))
+    known = " ; ".join([known, *right, *(fact.owner for fact in facts)])
     rest = text
     for item in sorted(right, key=len, reverse=True):
         rest = _whole(item).sub(" ", rest)
     fields = {item.field.casefold() for item in question.evidence}
     values = {
-        item
+        value
         for call in case.calls
         for record in call.answer.records
         for column, cell in zip(call.answer.columns, record, strict=False)
         if isinstance(cell, str) and (column.casefold() in fields or not question.evidence)
         for item in reader.items(cell)
-        if len(item) >= (_SHORTEST if item.isascii() else _SHORTEST - 1) and item not in known
+        if len(item) >= (_SHORTEST if item.isascii() else _SHORTEST - 1)
+        and (value := reader.amounts(item)) not in known
     }
-    quoted = " ".join(normalise(item.quote) for item in question.evidence)
+    quoted = " ".join(reader.amounts(normalise(item.quote)) for item in question.evidence)
     numbers = [n for n in _NUMBER.findall(rest) if n not in known and n not in quoted] if right else []
-    items = reader.items(case.answer)
+    items = [reader.amounts(item) for item in reader.items(case.answer)]
     is_list = any(item in right for item in items)
     beside = [item for item in items if is_list and not any(form in item for form in right) and item not in known]
     return [value for value in values if _stands_in(value, rest)] + numbers + beside

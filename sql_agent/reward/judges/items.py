@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -23,6 +24,13 @@ _SPACE = re.compile(rf"(?<=[{_CJK}])\s+|\s+(?=[{_CJK}])|(?<=\d)[ \t]+(?=[a-zµ°
 _NUMBER = re.compile(
     r"\d+(?:\.\d+)?|[a-z -]+|[\d.零〇一二两三四五六七八九十百千万亿廿]*[零〇一二两三四五六七八九十百千万亿廿]"
 )
+# An amount is a number or range with its unit and scope. A numeral counts as a number only before a unit.
+_DIGITS = r"\d+(?:[.,/]\d+)*"
+_NUMERAL = r"(?:\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve)\b|[一二两三四五六七八九十百]{1,5})"
+_RANGE = r"\s*(?:[-~–—−]+|至|到|to)\s*"
+_ANY_SCOPE = rf"每(?!{_NUMERAL})[㐀-鿿]|\b(?:per|each|every) (?!{_NUMERAL})[a-z]+"  # "per capsule" is not "per dose"
+_FROM_TO = re.compile(rf"\[([\d.]+)([^]\d/]*)(/[^]]+)?\]{_RANGE}\[([\d.]+)\2\]")  # "1片至2片"
+_TIMES = {"once": "1time", "twice": "2time"}
 _SEPARATOR = re.compile(r";|(?<!\d),|,(?!\d)|\band\b(?=\s)|&")
 _SENTENCE_END = re.compile(r"[;。！？]|[.!?](?=\s)")
 _RAISED = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")  # superscript digits: 10⁵ is not 105
@@ -37,7 +45,8 @@ class Words(Record):
 
     `refusals` are sentences that say that the database has no answer. `counters` may follow a number without changing
     it ("3 rows"). `kinds` are groups of words for things that can be counted. `yes_no` are the two answers to a yes-no
-    question. `same` are groups of synonyms.
+    question. `same` are groups of synonyms. `units` are groups of equal units. `scopes` are groups of words that
+    say of what an amount is the amount ("per day", "about"); those of the group "" do not change it.
     """
 
     refusals: tuple[str, ...] = ()
@@ -45,6 +54,8 @@ class Words(Record):
     kinds: tuple[tuple[str, ...], ...] = ()
     yes_no: tuple[str, ...] = ()
     same: tuple[tuple[str, ...], ...] = ()
+    units: tuple[tuple[str, ...], ...] = ()
+    scopes: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,14 +88,24 @@ class Reader:
         if asked and counted and not asked & counted:
             return None
         bare = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", self._counter.sub("", item).strip())
-        if not _NUMBER.fullmatch(bare):
-            return None
-        try:
-            number = text2num(bare, "en") if bare[:1].isascii() and bare[:1].isalpha() else cn2an.cn2an(bare, "smart")
-            shown = f"{number:.15g}"
-        except (ValueError, LookupError, ArithmeticError):  # cn2an raises each of these errors for some texts
-            return None
-        return shown
+        return _in_digits(bare) if _NUMBER.fullmatch(bare) else None
+
+    def amounts(self, text: str) -> str:
+        """Return normalised `text` with each amount as "[number unit/scope]": "一天1至2滴" becomes "[1-2滴/每日]"."""
+
+        def shown(match: re.Match[str]) -> str:
+            before, gap, number, unit, rest, after = (group or "" for group in match.groups())
+            number = "-".join(_in_digits(end) or end for end in re.split(_RANGE, number))
+            scopes = {self._first.get(word, word) for word in (before, after)} - {""}
+            return f"{gap.lstrip()}[{'/'.join([number + self._first.get(unit, unit), *sorted(scopes)])}]{rest.rstrip()}"
+
+        text = re.sub(r"(?<!at )\b(?:once|twice)\b", lambda match: _TIMES[match[0]], text)
+        return re.sub(r"\][\s,;]*\[", "][", _FROM_TO.sub(r"[\1-\4\2\3]", self._amounts.sub(shown, text)))
+
+    def only_scope(self, text: str) -> str:
+        """Return the only scope that `text` names, else ""."""
+        found = {self._first.get(word, word): word for word in re.findall(self._scope, text)}
+        return next(iter(found.values())) if len(found) == 1 else ""
 
     def forms(self, item: str) -> list[str]:
         return [item, *(other for other, first in self._same.items() if first == item and other != item)]
@@ -107,9 +128,43 @@ class Reader:
         return {item: group[0] for group in groups for item in group}
 
     @cached_property
+    def _first(self) -> dict[str, str]:
+        return {word: group[0] for group in (*self.words.units, *self.words.scopes) for word in group}
+
+    @cached_property
+    def _scope(self) -> str:
+        return rf"(?:{_any(self.words.scopes)}|{_ANY_SCOPE})"
+
+    @cached_property
+    def _amounts(self) -> re.Pattern[str]:
+        """A pattern for an amount. Its scope is at most 12 characters before it, or behind it if no number follows."""
+        unit, scope = _any(self.words.units), self._scope
+        number = rf"(?:{_DIGITS}|{_NUMERAL}(?=\s?{unit}))"
+        number = rf"(?<![\da-z.^*-])(?:{number}|{_NUMERAL}(?={_RANGE}{number}))(?:{_RANGE}{number})?"
+        gap = rf"(?:(?!{number}|{scope})[^\d,;。、\n]){{0,12}}?"
+        behind = rf"(?:({gap})({scope})(?!{gap}{number}))?"
+        return re.compile(rf"(?:({scope})({gap}))?({number})(?:\s?({unit}|[a-z%°μ]+){behind})?")
+
+    @cached_property
     def _counter(self) -> re.Pattern[str]:
         counters = sorted(map(normalise, self.words.counters), key=len, reverse=True)
         return re.compile(f"(?:{'|'.join(map(re.escape, counters))})$")
+
+
+def _any(groups: Iterable[Iterable[str]]) -> str:
+    """Return a pattern that matches any word of `groups` as a whole, the longest first."""
+    longest = sorted({word for group in groups for word in group} - {""}, key=len, reverse=True)
+    bounded = (rf"(?<![a-z]){re.escape(w)}(?![a-z])" if w.isascii() else re.escape(w) for w in longest)
+    return rf"(?:{'|'.join(bounded) or '(?!)'})"
+
+
+def _in_digits(number: str) -> str | None:
+    """Return `number`, written in digits or words, in digits; None if it is no number."""
+    is_word = number[:1].isascii() and number[:1].isalpha()
+    try:
+        return f"{text2num(number, 'en') if is_word else cn2an.cn2an(number, 'smart'):.15g}"
+    except (ValueError, LookupError, ArithmeticError):  # cn2an raises each of these errors for some texts
+        return None
 
 
 @lru_cache(maxsize=8192)  # cached, because the rollouts of a group read the same cells and give the same items

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.facts_judge import FactsJudge
@@ -99,6 +101,88 @@ def test_each_name_needs_its_own_facts() -> None:
     reference = "Aspirin: tablet, syrup; Ibuprofen: capsule"
     assert correct(reference, "Aspirin is a tablet or syrup, Ibuprofen a capsule.", question=question)
     assert not correct(reference, "Ibuprofen is a tablet or syrup, Aspirin a capsule.", question=question)
+
+
+def accepts(reference: str, answer: str, question: str) -> bool:
+    cell = (Evidence(table="drugs_info", row_id=1, field="dosage", quote=reference),)
+    return correct(reference, answer, evidence=cell, question=question, lang="en" if question.isascii() else "zh")
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("每次1～2滴，每天2～4次", "1～2滴；每天2～4次"),
+        ("每次1～2滴，每天2～4次", "每天两到四次，每次1滴至2滴"),
+        ("口服，一次4粒，一日3次", "口服4粒，3次/d"),
+        ("一次6g，一日2次，四周为一疗程", "说明书写的是每次6克，每日两次，4周为一个疗程。"),
+        ("糖衣片一次6～8片；素片一次4～5片", "素片4-5片，糖衣片6-8片"),
+        ("2岁以内，一次5ml；3～4岁，一次7.5ml", "3-4岁，7.5毫升；2岁以内，5毫升"),
+        ("1-2 drops per dose, 2-4 times a day", "2 to 4 times daily; one to two drops"),
+        ("take 2 tablets each time; twice daily", "2 tablets, 2 times a day"),
+        ("500 mg per dose, every 6 hours", "500 mg every six hours"),
+        ("10 to 15 ml per dose", "The dose is 10-15 ml."),
+    ],
+)
+def test_an_amount_is_accepted_in_another_form_and_without_what_it_means_anyway(reference: str, answer: str) -> None:
+    assert accepts(reference, answer, "What is the dosage?" if reference.isascii() else "用量是多少？")
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("一次4粒，一日3次", "4粒"),
+        ("一次4粒，一日3次", "4，一日3次"),
+        ("一次4粒，一日3次", "4片，一日3次"),
+        ("一次4粒，一日3次", "3-4粒，一日3次"),
+        ("一次4粒，一日3次", "3、4粒，一日3次"),
+        ("一次4粒，一日3次", "3粒到4粒，一日3次"),
+        ("一次4粒，一日3次", "一日4粒，3次"),
+        ("一次4粒，一日3次", "每天口服4粒，一日3次"),
+        ("一次4粒，一日3次", "总量4粒，一日3次"),
+        ("一次4粒，一日3次", "约4粒，一日3次"),
+        ("一次4粒，一日3次", "4粒以上，一日3次"),
+        ("一次4粒，一日3次", "不是4粒，一日3次"),
+        ("一次4粒，一日3次", "4粒，隔日3次"),
+        ("一次9g", "9g/kg"),
+        ("每次0.25g", "每粒0.25g"),
+        ("一日1.2g，分3次", "1.2g，一日3次"),
+        ("一次不超过8片", "8片"),
+        ("小儿一次5ml", "5ml"),
+        ("成人一次3～4片；儿童一次1～2片", "成人1～2片；儿童3～4片"),
+        ("2岁以内，一次5ml；3～4岁，一次7.5ml", "2岁以内，7.5ml；3～4岁，5ml"),
+        ("2 tablets each time, three times daily", "2 tablets daily, three times"),
+        ("250 mg per dose", "250 mg per capsule"),
+        ("250 mg per dose", "daily dose: 250 mg"),
+        ("adults: 2 tablets per dose; children: 1 tablet per dose", "2 tablets; 1 tablet"),
+    ],
+)
+def test_an_amount_with_another_number_unit_scope_or_patient_is_not_accepted(reference: str, answer: str) -> None:
+    assert not accepts(reference, answer, "What is the dosage?" if reference.isascii() else "用量是多少？")
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "question", "accepted"),
+    [
+        ("有效期36个月", "36个月", "有效期是多久？", True),
+        ("有效期36个月", "36", "有效期是多久？", False),
+        ("一日5次", "5次", "一天含服几次？", True),
+        ("一日5次", "5次", "一周含服几次？", False),
+        ("below 25 °C", "25 °C", "Below what temperature is it stored?", True),
+        ("below 25 °C", "above 25 °C", "Is it stored above or below 25 °C?", False),
+        ("成人一次3片；儿童一次1片", "3片；1片", "成人和儿童一次各吃几片？", False),
+    ],
+)
+def test_an_amount_alone_need_not_repeat_the_question(
+    reference: str, answer: str, question: str, accepted: bool
+) -> None:
+    assert accepts(reference, answer, question) is accepted
+
+
+@settings(deadline=None)
+@given(st.integers(1, 99), st.integers(1, 99), st.sampled_from(["粒", "ml", "克"]), st.sampled_from(["粒", "mg", "g"]))
+def test_no_other_number_or_unit_is_accepted(due: int, said: int, unit: str, other: str) -> None:
+    is_same = due == said and (unit == other or (unit, other) == ("克", "g"))
+    assert accepts(f"每次{due}{unit}", f"{said}{other}", "用量是多少？") is is_same
 
 
 def test_one_of_the_facts_that_are_enough_is_accepted() -> None:
