@@ -134,16 +134,24 @@ def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -
     for item in sorted(right, key=len, reverse=True):
         rest = _whole(item).sub(" ", rest)
     fields = {item.field.casefold() for item in question.evidence}
-    values = {
-        value
+    shown = [
+        cell
         for call in case.calls
         for record in call.answer.records
         for column, cell in zip(call.answer.columns, record, strict=False)
         if isinstance(cell, str) and (column.casefold() in fields or not question.evidence)
+    ]
+    values = {
+        value
+        for cell in shown
         for item in reader.items(cell)
         if len(item) >= (_SHORTEST if item.isascii() else _SHORTEST - 1)
         and (value := reader.amounts(item)) not in known
     }
+    if right and all(map(_NUMBER.search, right)):  # the words beside an amount in its cell are no other amount
+        beside_it = [cell for cell in map(reader.amounts, map(normalise, shown)) if any(item in cell for item in right)]
+        words = {value for value in values if _NUMBER.search(value) is None and value in " ; ".join(beside_it)}
+        values, known = values - words, " ; ".join([known, *words])
     quoted = " ".join(reader.amounts(normalise(item.quote)) for item in question.evidence)
     numbers = [n for n in _NUMBER.findall(rest) if n not in known and n not in quoted] if right else []
     items = [reader.amounts(item) for item in reader.items(case.answer)]

@@ -26,8 +26,9 @@ def correct(
     lang: Lang = "en",
     enough: int | None = None,
     read: bool = True,
+    cells: tuple[str, str] = ("tablet; syrup", "capsule"),
 ) -> bool:
-    records = (("Aspirin", "tablet; syrup"), ("Ibuprofen", "capsule"))
+    records = (("Aspirin", cells[0]), ("Ibuprofen", cells[1]))
     rows = QueryAnswer(status="ok", columns=("med_name", "form"), records=records, count=2, from_tables=True)
     call = QueryCall(
         sql="SELECT med_name, form FROM drugs_info WHERE med_name LIKE 'Aspirin'", answer=rows, seconds=0.0
@@ -176,6 +177,16 @@ def test_an_amount_alone_need_not_repeat_the_question(
     reference: str, answer: str, question: str, accepted: bool
 ) -> None:
     assert accepts(reference, answer, question) is accepted
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted"),
+    [("syrup, 5 ml", True), ("5 ml", True), ("syrup, 5 ml, 9 ml", False), ("capsule, 5 ml", False)],
+)
+def test_the_words_beside_an_amount_in_its_cell_may_be_said(answer: str, accepted: bool) -> None:
+    evidence = (Evidence(table="drugs_info", row_id=1, field="form", quote="5 ml"),)
+    cells = ("syrup, 5 ml", "capsule, 9 ml")
+    assert correct("5 ml", answer, evidence=evidence, cells=cells, question="How much is it?") is accepted
 
 
 @settings(deadline=None)
