@@ -154,7 +154,9 @@ def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -
         values, known = values - words, " ; ".join([known, *words])
     quoted = " ".join(reader.amounts(normalise(item.quote)) for item in question.evidence)
     numbers = [n for n in _NUMBER.findall(rest) if n not in known and n not in quoted] if right else []
-    items = [reader.amounts(item) for item in reader.items(case.answer)]
+    parts = [(item, *item.partition(":")) for item in reader.items(case.answer)]
+    owners = {fact.owner for fact in facts}
+    items = [reader.amounts(value if name in owners else item) for item, name, _, value in parts]
     is_list = any(item in right for item in items)
     beside = [item for item in items if is_list and not any(form in item for form in right) and item not in known]
     return [value for value in values if _stands_in(value, rest)] + numbers + beside
