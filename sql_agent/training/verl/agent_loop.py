@@ -68,7 +68,9 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         policy = client, of_policy.model.path, of_policy.rollout.max_model_len, agent
         endpoints = find_endpoints(config.sql_agent.endpoints)
         end_of_start_part("agent loops")
-        addresses = await asyncio.gather(*(endpoint.serve.remote(*policy) for endpoint in endpoints))
+        interrupted = config.trainer.v1.trainer_mode != "sync"
+        served = (endpoint.serve.remote(*policy, interrupted=interrupted) for endpoint in endpoints)
+        addresses = await asyncio.gather(*served)
         url = f"{config.sql_agent.rollout_server}/endpoints"
         timeout = aiohttp.ClientTimeout(total=_ANNOUNCE_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, headers=bearer(run_token())) as session:

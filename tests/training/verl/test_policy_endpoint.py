@@ -29,7 +29,12 @@ def test_on_one_host_the_policy_listens_at_its_own_address_only_and_wants_the_ru
         node = ray.get_runtime_context().get_node_id()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         with endpoint_actors(2, here=here):
-            addresses = ray.get([each.serve.remote(None, str(tiny_model_folder), 64, {}) for each in find_endpoints(2)])
+            addresses = ray.get(
+                [
+                    each.serve.remote(None, str(tiny_model_folder), 64, {}, interrupted=True)
+                    for each in find_endpoints(2)
+                ]
+            )
             for address in addresses:
                 assert urlsplit(address).hostname == "127.0.0.1"
                 with pytest.raises(urllib.error.HTTPError, match="401") as refused:
@@ -40,7 +45,10 @@ def test_on_one_host_the_policy_listens_at_its_own_address_only_and_wants_the_ru
                     assert json.load(answer)["data"][0]["id"] == "policy"
         with endpoint_actors(1):
             (address,) = ray.get(
-                [each.serve.remote(None, str(tiny_model_folder), 64, {}) for each in find_endpoints(1)]
+                [
+                    each.serve.remote(None, str(tiny_model_folder), 64, {}, interrupted=True)
+                    for each in find_endpoints(1)
+                ]
             )
             assert urlsplit(address).hostname == ray.util.get_node_ip_address()
     finally:
