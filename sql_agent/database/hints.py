@@ -172,6 +172,9 @@ class Hints:
         is_alone = len(parts) == 1 and only_table(tree, self._schema) is not None
         failing = [part for part in parts if is_alone or part.table is None or not self._has_row(part.table, part.sql)]
         texts = list(dict.fromkeys(text for part in failing for text in part.texts))[:MAX_TEXTS]
+        words = [text for part in parts for text in part.texts if isinstance(text.node, exp.Like)]
+        if not failing and len(words) == len(parts):  # one of the words may be in another column
+            texts = [text for text in words if not self._is_name(text)][:MAX_TEXTS]
         most = None if is_alone else _MAX_PLACES
         places = [(text, place) for text in texts for place in self._places(text, tree)[:most]]
         is_name_lost = any(self._is_name(text) for text in texts)

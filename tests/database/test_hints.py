@@ -691,3 +691,16 @@ def test_a_database_opened_without_hints_answers_the_same_without_them(tmp_path:
     with open_database(path, SCHEMA) as hinted, open_database(path, SCHEMA, hinted=False) as plain:
         assert hinted.query(miss).hint is not None
         assert plain.query(miss) == hinted.query(miss).model_copy(update={"hint": None})
+
+
+def test_of_two_conditions_that_no_row_meets_together_one_moves_to_the_column_where_a_row_meets_both(
+    tmp_path: Path,
+) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("CREATE TABLE t (name TEXT, cause TEXT, spread TEXT, ward TEXT)")
+        rows = [("measles", "virus", "droplets", "children"), ("flu", "droplets", "air", "adults")]
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    connection.close()
+    with open_database(tmp_path / "t.db", RequiredSchema(None, hint="-")) as opened:
+        searched = "SELECT name FROM t WHERE {} LIKE '%droplets%' AND ward LIKE '%children%'"
+        assert suggested(opened, searched.format("cause"))[0] == searched.format("spread")
