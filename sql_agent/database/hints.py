@@ -82,8 +82,9 @@ class Hints:
             return self._fitted(tree, self._after_nothing(tree))
         if tree.find(exp.In) and (missing := self._fitted(tree, self._after_missing_names(tree))):
             return missing
-        if len(records) <= FEW_ROWS and _empty_columns(answer):
-            return self._fitted(tree, self._after_empty_columns(tree, answer))
+        is_empty = len(records) <= FEW_ROWS and _empty_columns(answer)
+        if is_empty and (empty := self._fitted(tree, self._after_empty_columns(tree, answer))):
+            return empty
         return self._after_cut(tree, answer) if answer.truncated else None
 
     def _after_cut(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
@@ -306,7 +307,7 @@ class Hints:
         if table is None or any(output.is_star for output in tree.selects):
             return
         places = _empty_columns(answer)
-        filled = {fold(column) for place, column in enumerate(answer.columns) if place not in places}
+        filled = {fold(each.unalias().name) for place, each in enumerate(tree.selects) if place not in places}
         if filled - {"id", fold(self._name_columns[table] or "")}:
             return
         outputs = [tree.selects[place] for place in places]

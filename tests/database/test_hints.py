@@ -446,8 +446,8 @@ def test_a_cut_result_says_how_many_rows_there_are(many: Database) -> None:
 def test_an_empty_cell_is_told_and_filled_columns_are_read_those_first_that_it_is_taken_for(database: Database) -> None:
     storage = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen gel'"
     assert hint(database, storage) == f"empty here: storage\ntry: {storage.replace('storage', 'indication')}"
-    blank = hint(database, "SELECT med_name, storage FROM drugs_info WHERE med_name LIKE 'Aspirin%'")
-    instead = "SELECT med_name, indication FROM drugs_info WHERE med_name LIKE 'Aspirin%'"
+    blank = hint(database, "SELECT med_name AS drug, storage FROM drugs_info WHERE med_name LIKE 'Aspirin%'")
+    instead = "SELECT med_name AS drug, indication FROM drugs_info WHERE med_name LIKE 'Aspirin%'"
     assert blank == f"empty here: storage\ntry: {instead}"
     cause = hint(database, "SELECT d.cause AS c, d.prognosis FROM disease d WHERE d.disease_name = '癣'")
     assert cause == (

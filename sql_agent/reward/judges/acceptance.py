@@ -34,6 +34,7 @@ _CLAUSE = re.compile(r"[.;:。；：！？!?\n]|[,，](?=[\s\[㐀-鿿])|\bbut\b|
 _NEGATIVE = re.compile(
     r"\b(?:no|not|none|nothing|never|without|neither|nor|except|cannot|unable|unknown)\b|n't|没|无|未|不|非|除"
 )
+_EITHER = re.compile(r"还是|\bor\b")
 _SHORTEST = 3  # minimum length of a value; a shorter value can be part of other words
 
 
@@ -54,9 +55,11 @@ def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
     facts, asked = _with_owners(question, reader), normalise(question.question)
     if len(facts) == len(facts[0].items) == 1:
         text = _completed(text, facts[0].items[0], asked, reader)
-    text = reader.amounts(text)
+    if any(_NUMBER.search(reader.amounts(item)) for fact in facts for item in fact.items):
+        text = reader.amounts(text)
     may_deny = _NEGATIVE.search(asked) is not None
-    given = [fact for fact in facts if _mentions(text, fact, facts, reader, may_deny=may_deny)]
+    read = ([f for f in facts if _mentions(text, f, facts, reader, may_deny=may_deny, behind=b)] for b in (False, True))
+    given = max(read, key=len)
     if len(given) < (question.enough or len(facts)):
         return False
     was_read = all(cells.show(item) for fact in given[: question.enough] for item in fact.items)
@@ -73,6 +76,8 @@ def _with_owners(question: Question, reader: Reader) -> list[Fact]:
 
 def _completed(answer: str, item: str, asked: str, reader: Reader) -> str:
     """Return `item` if `answer` is only its amount and the question has its other words, else `answer`."""
+    if _EITHER.search(asked):
+        return answer
     for amount in (reader.amounts(answer), reader.amounts(reader.only_scope(asked) + answer)):
         if _NUMBER.fullmatch(amount) and amount in (whole := reader.amounts(item)):
             before, _, after = whole.partition(amount)
@@ -80,7 +85,7 @@ def _completed(answer: str, item: str, asked: str, reader: Reader) -> str:
     return answer
 
 
-def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool) -> bool:
+def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool, behind: bool) -> bool:
     """Return whether `text` has all items of `fact`; if the fact has an owner, between that name and the next owner.
 
     With `may_deny`, an item in a clause with a negation counts too, because the question itself has a negation.
@@ -91,7 +96,10 @@ def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, m
             return False
         others = {other.owner for other in facts} - {owner}
         ends = [end for other in others if (end := text.find(other, start + len(owner))) >= 0]
-        text = text[start : min(ends, default=len(text))]
+        before = [at + len(o) for o in others if 0 <= (at := text.find(o)) < start]
+        text = (
+            text[max(before, default=0) : start + len(owner)] if behind else text[start : min(ends, default=len(text))]
+        )
     forms = ([reader.amounts(form) for form in reader.forms(item)] for item in fact.items)
     return all(any(_stands_in(form, text, may_deny=may_deny) for form in of_item) for of_item in forms)
 
@@ -103,8 +111,8 @@ def _stands_in(item: str, text: str, *, may_deny: bool = True) -> bool:
 
 def _whole(item: str) -> re.Pattern[str]:
     """Return a pattern that matches `item` only as a whole word or number."""
-    before = r"(?<![a-z0-9])" if item[:1].isascii() else ""
-    after = r"(?!/[a-z])" if item[-1:] == "]" else r"(?![a-z0-9])" if item[-1:].isascii() else ""
+    before = r"(?<![a-z0-9<>≤≥第])" if item[:1].isascii() else ""
+    after = r"(?![/半])" if item[-1:] == "]" else r"(?![a-z0-9])" if item[-1:].isascii() else ""
     return re.compile(f"{before}{re.escape(item)}{after}")
 
 

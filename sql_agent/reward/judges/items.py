@@ -28,7 +28,7 @@ _NUMBER = re.compile(
 _DIGITS = r"\d+(?:[.,/]\d+)*"
 _NUMERAL = r"(?:\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve)\b|[一二两三四五六七八九十百]{1,5})"
 _RANGE = r"\s*(?:[-~–—−]+|至|到|to)\s*"
-_ANY_SCOPE = rf"每(?!{_NUMERAL})[㐀-鿿]|\b(?:per|each|every) (?!{_NUMERAL})[a-z]+"  # "per capsule" is not "per dose"
+_ANY_SCOPE = rf"每(?!{_NUMERAL})[㐀-鿿a-z]|\b(?:per|each|every) (?!{_NUMERAL})[a-z]+"  # "per capsule" is not "per dose"
 _FROM_TO = re.compile(rf"\[([\d.]+)([^]\d/]*)(/[^]]+)?\]{_RANGE}\[([\d.]+)\2\]")  # "1片至2片"
 _TIMES = {"once": "1time", "twice": "2time"}
 _SEPARATOR = re.compile(r";|(?<!\d),|,(?!\d)|\band\b(?=\s)|&")
@@ -96,7 +96,7 @@ class Reader:
         def shown(match: re.Match[str]) -> str:
             before, gap, number, unit, rest, after = (group or "" for group in match.groups())
             number = "-".join(_in_digits(end) or end for end in re.split(_RANGE, number))
-            scopes = {self._first.get(word, word) for word in (before, after)} - {""}
+            scopes = {self._first.get(word, word) for word in re.findall(self._scope, f"{before} {after}")} - {""}
             return f"{gap.lstrip()}[{'/'.join([number + self._first.get(unit, unit), *sorted(scopes)])}]{rest.rstrip()}"
 
         text = re.sub(r"(?<!at )\b(?:once|twice)\b", lambda match: _TIMES[match[0]], text)
@@ -142,8 +142,8 @@ class Reader:
         number = rf"(?:{_DIGITS}|{_NUMERAL}(?=\s?{unit}))"
         number = rf"(?<![\da-z.^*-])(?:{number}|{_NUMERAL}(?={_RANGE}{number}))(?:{_RANGE}{number})?"
         gap = rf"(?:(?!{number}|{scope})[^\d,;。、\n]){{0,12}}?"
-        behind = rf"(?:({gap})({scope})(?!{gap}{number}))?"
-        return re.compile(rf"(?:({scope})({gap}))?({number})(?:\s?({unit}|[a-z%°μ]+){behind})?")
+        behind = rf"(?:({gap})({scope})(?!(?!分| in| divided| given){gap}{number}))?"
+        return re.compile(rf"(?:((?:{scope}\s?){{1,2}})({gap}))?({number})(?:\s?({unit}|[a-z%°μ]+){behind})?")
 
     @cached_property
     def _counter(self) -> re.Pattern[str]:
@@ -154,7 +154,9 @@ class Reader:
 def _any(groups: Iterable[Iterable[str]]) -> str:
     """Return a pattern that matches any word of `groups` as a whole, the longest first."""
     longest = sorted({word for group in groups for word in group} - {""}, key=len, reverse=True)
-    bounded = (rf"(?<![a-z]){re.escape(w)}(?![a-z])" if w.isascii() else re.escape(w) for w in longest)
+    bounded = (
+        rf"{'(?<![a-z])' * w[0].isalpha()}{re.escape(w)}(?![a-z])" if w.isascii() else re.escape(w) for w in longest
+    )
     return rf"(?:{'|'.join(bounded) or '(?!)'})"
 
 

@@ -122,6 +122,8 @@ def accepts(reference: str, answer: str, question: str) -> bool:
         ("take 2 tablets each time; twice daily", "2 tablets, 2 times a day"),
         ("500 mg per dose, every 6 hours", "500 mg every six hours"),
         ("10 to 15 ml per dose", "The dose is 10-15 ml."),
+        ("5 mg per day", "5 mg/day"),
+        ("infants, 5 ml; adults, 9 ml", "5 ml for infants and 9 ml for adults"),
     ],
 )
 def test_an_amount_is_accepted_in_another_form_and_without_what_it_means_anyway(reference: str, answer: str) -> None:
@@ -145,6 +147,9 @@ def test_an_amount_is_accepted_in_another_form_and_without_what_it_means_anyway(
         ("一次4粒，一日3次", "不是4粒，一日3次"),
         ("一次4粒，一日3次", "4粒，隔日3次"),
         ("一次9g", "9g/kg"),
+        ("一次4粒，一日3次", "4粒每天分3次服用"),
+        ("一次4粒", "最多每次4粒"),
+        ("一次4粒", "4粒半"),
         ("每次0.25g", "每粒0.25g"),
         ("一日1.2g，分3次", "1.2g，一日3次"),
         ("一次不超过8片", "8片"),
@@ -170,6 +175,8 @@ def test_an_amount_with_another_number_unit_scope_or_patient_is_not_accepted(ref
         ("一日5次", "5次", "一周含服几次？", False),
         ("below 25 °C", "25 °C", "Below what temperature is it stored?", True),
         ("below 25 °C", "above 25 °C", "Is it stored above or below 25 °C?", False),
+        ("below 25 °C", "25 °C", "Is it stored above or below 25 °C?", False),
+        ("headache", "You may get a headache once treatment starts.", "What may it cause?", True),
         ("成人一次3片；儿童一次1片", "3片；1片", "成人和儿童一次各吃几片？", False),
     ],
 )
