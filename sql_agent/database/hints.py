@@ -92,7 +92,7 @@ class Hints:
         ((total,),) = self._try(f"SELECT COUNT(*) FROM ({tree.sql(self._dialect.grammar)}) AS rows_in_all") or ((0,),)
         if not isinstance(total, int) or total <= answer.count:
             return None
-        return f"only {answer.count} of {total} rows are shown" + (
+        return f"{answer.count} of {total} rows shown" + (
             "; select fewer columns to see more" if len(answer.columns) > 1 else ""
         )
 

@@ -437,9 +437,9 @@ def test_a_name_that_shares_little_more_than_a_dosage_form_is_not_near(many: Dat
 def test_a_cut_result_says_how_many_rows_there_are(many: Database) -> None:
     where = "FROM drugs_info WHERE indication LIKE '%头痛%'"
     assert hint(many, f"SELECT med_name, indication {where}") == (
-        "only 19 of 60 rows are shown; select fewer columns to see more"
+        "19 of 60 rows shown; select fewer columns to see more"
     )
-    assert hint(many, f"SELECT med_name {where}") == "only 50 of 60 rows are shown"
+    assert hint(many, f"SELECT med_name {where}") == "50 of 60 rows shown"
     assert hint(many, f"SELECT med_name {where} LIMIT 50") is None
 
 
