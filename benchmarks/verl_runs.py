@@ -107,7 +107,7 @@ def peak_shares(steps: Sequence[Step]) -> dict[str, float]:
 
 
 def _watched(process: subprocess.Popen[bytes], metrics: Path) -> list[ProcessLoad]:
-    """Wait until `process` ends; return its and its descendants' loads between step FIRST and the last step but one."""
+    """Wait until `process` ends; return its and its descendants' loads, from step FIRST to the last but one."""
     snapshots: list[_Snapshot] = []
     steps = 0
     while process.poll() is None:

@@ -73,7 +73,7 @@ class Hints:
         """Return a hint for the answer to `tree`, at most `MAX_HINT_CHARS` characters; None if no hint applies.
 
         A hint has one or two lines. A line is `try: ` and a statement that finds rows, or a remark. A hint applies if
-        the result has no rows, was cut off, or has up to three rows with nothing but names, or if a list such as
+        the result has no rows, was cut off, or has up to three rows with only ids and names, or if a list such as
         `name IN ('a', 'b')` has a text that is not the name of a row.
         """
         records = answer.records
@@ -82,19 +82,17 @@ class Hints:
             return self._fitted(tree, self._after_nothing(tree))
         if tree.find(exp.In) and (missing := self._fitted(tree, self._after_missing_names(tree))):
             return missing
-        is_empty = len(records) <= FEW_ROWS and _empty_columns(answer)
-        if is_empty and (empty := self._fitted(tree, self._after_empty_columns(tree, answer))):
+        if len(records) <= FEW_ROWS and (empty := self._fitted(tree, self._after_empty_columns(tree, answer))):
             return empty
         return self._after_cut(tree, answer) if answer.truncated else None
 
     def _after_cut(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
-        """Return a hint with the number of all rows; None if `answer` has all or counting is too slow."""
+        """Return a hint with the number of all rows; None if `answer` has all rows or counting is too slow."""
         ((total,),) = self._try(f"SELECT COUNT(*) FROM ({tree.sql(self._dialect.grammar)}) AS rows_in_all") or ((0,),)
         if not isinstance(total, int) or total <= answer.count:
             return None
-        return f"{answer.count} of {total} rows shown" + (
-            "; select fewer columns to see more" if len(answer.columns) > 1 else ""
-        )
+        more = "; select fewer columns to see more" if len(answer.columns) > 1 else ""
+        return f"{answer.count} of {total} rows shown{more}"
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return up to two lines: statements to try in place of `tree`, which reads an unknown column, and `remark`.
@@ -307,7 +305,7 @@ class Hints:
         if table is None or any(output.is_star for output in tree.selects):
             return
         places = _empty_columns(answer)
-        filled = {fold(each.unalias().name) for place, each in enumerate(tree.selects) if place not in places}
+        filled = {fold(each.unalias().name) for at, each in enumerate(tree.selects) if at not in places}
         if filled - {"id", fold(self._name_columns[table] or "")}:
             return
         outputs = [tree.selects[place] for place in places]

@@ -86,8 +86,9 @@ def _completed(answer: str, item: str, asked: str, reader: Reader) -> str:
 
 
 def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool, behind: bool) -> bool:
-    """Return whether `text` has all items of `fact`; if the fact has an owner, between that name and the next owner.
+    """Return whether `text` has all items of `fact`; if the fact has an owner, between that owner and the next one.
 
+    With `behind`, the items stand between the previous owner and this owner.
     With `may_deny`, an item in a clause with a negation counts too, because the question itself has a negation.
     """
     if owner := fact.owner:
@@ -95,11 +96,10 @@ def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, m
         if start < 0:
             return False
         others = {other.owner for other in facts} - {owner}
-        ends = [end for other in others if (end := text.find(other, start + len(owner))) >= 0]
-        before = [at + len(o) for o in others if 0 <= (at := text.find(o)) < start]
-        text = (
-            text[max(before, default=0) : start + len(owner)] if behind else text[start : min(ends, default=len(text))]
-        )
+        end = start + len(owner)
+        before = (at + len(other) for other in others if 0 <= (at := text.find(other)) < start)
+        after = (at for other in others if (at := text.find(other, end)) >= 0)
+        text = text[max(before, default=0) : end] if behind else text[start : min(after, default=len(text))]
     forms = ([reader.amounts(form) for form in reader.forms(item)] for item in fact.items)
     return all(any(_stands_in(form, text, may_deny=may_deny) for form in of_item) for of_item in forms)
 
@@ -156,14 +156,15 @@ def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -
         if len(item) >= (_SHORTEST if item.isascii() else _SHORTEST - 1)
         and (value := reader.amounts(item)) not in known
     }
-    if right and all(map(_NUMBER.search, right)):  # the words beside an amount in its cell are no other amount
-        beside_it = [cell for cell in map(reader.amounts, map(normalise, shown)) if any(item in cell for item in right)]
-        words = {value for value in values if _NUMBER.search(value) is None and value in " ; ".join(beside_it)}
+    if right and all(map(_NUMBER.search, right)):  # other words of an amount's own cell may be repeated
+        cells = (reader.amounts(normalise(cell)) for cell in shown)
+        own = " ; ".join(cell for cell in cells if any(item in cell for item in right))
+        words = {value for value in values if _NUMBER.search(value) is None and value in own}
         values, known = values - words, " ; ".join([known, *words])
     quoted = " ".join(reader.amounts(normalise(item.quote)) for item in question.evidence)
     numbers = [n for n in _NUMBER.findall(rest) if n not in known and n not in quoted] if right else []
-    parts = [(item, *item.partition(":")) for item in reader.items(case.answer)]
     owners = {fact.owner for fact in facts}
+    parts = ((item, *item.partition(":")) for item in reader.items(case.answer))
     items = [reader.amounts(value if name in owners else item) for item, name, _, value in parts]
     is_list = any(item in right for item in items)
     beside = [item for item in items if is_list and not any(form in item for form in right) and item not in known]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -46,7 +46,7 @@ class Words(Record):
     `refusals` are sentences that say that the database has no answer. `counters` may follow a number without changing
     it ("3 rows"). `kinds` are groups of words for things that can be counted. `yes_no` are the two answers to a yes-no
     question. `same` are groups of synonyms. `units` are groups of equal units. `scopes` are groups of words that
-    say of what an amount is the amount ("per day", "about"); those of the group "" do not change it.
+    qualify an amount ("per day", "about"); the words of the group "" do not change the amount.
     """
 
     refusals: tuple[str, ...] = ()
@@ -90,9 +90,12 @@ class Reader:
         bare = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", self._counter.sub("", item).strip())
         return _in_digits(bare) if _NUMBER.fullmatch(bare) else None
 
-    def amounts(self, text: str) -> str:
-        """Return normalised `text` with each amount as "[number unit/scope]": "一天1至2滴" becomes "[1-2滴/每日]"."""
+    @cached_property
+    def amounts(self) -> Callable[[str], str]:
+        """Returns normalised text with each amount as "[number unit/scope]": "一天1至2滴" becomes "[1-2滴/每日]"."""
+        return lru_cache(maxsize=8192)(self._with_amounts)
 
+    def _with_amounts(self, text: str) -> str:
         def shown(match: re.Match[str]) -> str:
             before, gap, number, unit, rest, after = (group or "" for group in match.groups())
             number = "-".join(_in_digits(end) or end for end in re.split(_RANGE, number))
@@ -137,7 +140,7 @@ class Reader:
 
     @cached_property
     def _amounts(self) -> re.Pattern[str]:
-        """A pattern for an amount. Its scope is at most 12 characters before it, or behind it if no number follows."""
+        """A pattern for an amount; its scope is up to 12 characters before or, if no number follows, behind it."""
         unit, scope = _any(self.words.units), self._scope
         number = rf"(?:{_DIGITS}|{_NUMERAL}(?=\s?{unit}))"
         number = rf"(?<![\da-z.^*-])(?:{number}|{_NUMERAL}(?={_RANGE}{number}))(?:{_RANGE}{number})?"

@@ -97,7 +97,7 @@ class _Line(NamedTuple):
 
 
 def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) -> str:
-    """Return the rows that fit into `max_chars`, those with quotes first; a row gets at most half of it."""
+    """Return the rows that fit into `max_chars`, those with quotes first; a row gets at most half of `max_chars`."""
     heads = [_cut(_head(call), max_chars // 3) for call in ran]
     rows = [
         _Line(not _has_quote(record, quotes), query, place, _short_row(record, quotes, max_chars // 2))

@@ -65,12 +65,11 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         await instance._init_agent_loop_workers()
         of_policy = config.actor_rollout_ref
         agent = {name: config.sql_agent[name] for name in TEMPLATE_SETTINGS}
-        policy = client, of_policy.model.path, of_policy.rollout.max_model_len, agent
+        interrupted = config.trainer.v1.trainer_mode != "sync"
+        policy = client, of_policy.model.path, of_policy.rollout.max_model_len, agent, interrupted
         endpoints = find_endpoints(config.sql_agent.endpoints)
         end_of_start_part("agent loops")
-        interrupted = config.trainer.v1.trainer_mode != "sync"
-        served = (endpoint.serve.remote(*policy, interrupted=interrupted) for endpoint in endpoints)
-        addresses = await asyncio.gather(*served)
+        addresses = await asyncio.gather(*(endpoint.serve.remote(*policy) for endpoint in endpoints))
         url = f"{config.sql_agent.rollout_server}/endpoints"
         timeout = aiohttp.ClientTimeout(total=_ANNOUNCE_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, headers=bearer(run_token())) as session:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -53,3 +56,14 @@ def test_on_one_host_the_policy_listens_at_its_own_address_only_and_wants_the_ru
             assert urlsplit(address).hostname == ray.util.get_node_ip_address()
     finally:
         ray.shutdown()
+
+
+def test_the_output_kind_is_unpickled_as_vllm_s_by_the_process_that_has_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sql_agent.training.verl.policy_endpoint import FinalOnly
+
+    sent = pickle.dumps({"output_kind": FinalOnly()})
+    vllm = ModuleType("vllm.sampling_params")
+    vllm.RequestOutputKind = SimpleNamespace(FINAL_ONLY="final")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+    monkeypatch.setitem(sys.modules, "vllm.sampling_params", vllm)
+    assert pickle.loads(sent) == {"output_kind": "final"}
