@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import TemplateError
@@ -33,9 +34,8 @@ class ChatEncoder:
 
     `tool_format` is the format of the model's tool calls; "auto" detects the format from the chat template.
 
-    Decoding ids and encoding the text again can give other ids, and some templates rewrite earlier turns. In both cases
-    the next prompt would not continue the sampled sequence. So `remember` keeps the ids of each turn, and `encode`
-    reuses these ids.
+    Encoding decoded ids again can give other ids, and some templates rewrite earlier turns. So `remember` keeps the ids
+    of each turn, and `encode` reuses these ids.
     """
 
     def __init__(self, tokenizer: Any, end_id: int, tool_format: str = "auto") -> None:
@@ -49,6 +49,7 @@ class ChatEncoder:
         self._has_thoughts = False
         self._thinks: bool | None = None  # whether the model thinks by default; None before `thinks` computes it
         self._lock = threading.Lock()
+        self._cached_ids = lru_cache(maxsize=256)(self._ids)
         # "hermes" if no format is detected; `load_tokenizer` rejects such a model.
         self.tool_format = tool_format if tool_format != "auto" else self.find_tool_format() or "hermes"
 
@@ -66,7 +67,8 @@ class ChatEncoder:
                 if tail is not None:
                     closed = seen if seen[-1] == self._end_id else (*seen, self._end_id)
                     return closed + self._ids(tail)
-        return self._ids(full)
+        system, mark, rest = full.partition(self._end_text)  # conversations share `system`
+        return self._cached_ids(system + mark) + self._ids(rest)
 
     def _remembered(self, messages: Messages, tools: Tools) -> tuple[Ids, str]:
         with self._lock:
@@ -154,8 +156,8 @@ class ChatEncoder:
     def _tail(self, full: str, head: str) -> str | None:
         """Return the part of the conversation `full` after the last end token of its start `head`.
 
-        Returns None if `full` does not begin with `head`, because the template rewrote it, or if `head` has no end
-        token. An empty thought, which Qwen3's template writes only into the last turn, is ignored in the comparison.
+        Returns None if `full` does not begin with `head` (the template rewrote it), or if `head` has no end token. An
+        empty thought, which Qwen3's template writes only into the last turn, is ignored.
         """
         if self._end_text not in head:
             return None

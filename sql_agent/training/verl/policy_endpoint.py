@@ -92,8 +92,8 @@ class PolicyEndpoint:
 def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
     """Run `count` PolicyEndpoint actors inside the context; `find_endpoints` finds these actors in the same Ray job.
 
-    Ray spreads the actors over the hosts of its cluster. If `here`, the scheduling strategy for this host, is given,
-    all actors run on this host and listen at 127.0.0.1, which only processes on this host can reach.
+    Ray spreads the actors over the hosts of its cluster. With `here`, the scheduling strategy for this host, all actors
+    run on this host and listen at 127.0.0.1.
     """
     host = "127.0.0.1" if here else None
     options = [{"name": _name(index)} | ({"scheduling_strategy": here} if here else {}) for index in range(count)]

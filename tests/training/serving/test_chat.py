@@ -49,6 +49,14 @@ def ids_of(policy: Policy, text: str) -> tuple[int, ...]:
 CALL = '<tool_call>\n{"name": "query_database_by_sql",   "arguments": {"sql": "SELECT  1"}}\n</tool_call>'
 
 
+@settings(max_examples=50, deadline=None)
+@given(system=st.text(max_size=20), asked=st.text(max_size=20))
+def test_a_first_prompt_has_the_ids_of_its_text(policy: Policy, system: str, asked: str) -> None:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": asked}]
+    text = policy.tokenizer.apply_chat_template(messages, tools=TOOLS, add_generation_prompt=True, tokenize=False)
+    assert ChatEncoder(policy.tokenizer, policy.end_id).encode(messages, TOOLS) == ids_of(policy, text)
+
+
 def test_the_next_prompt_continues_a_call_whose_text_the_client_rewrote(policy: Policy) -> None:
     first = (*ids_of(policy, f"  {CALL}  "), policy.end_id)
     turns = converse(
