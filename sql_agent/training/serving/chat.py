@@ -24,7 +24,7 @@ Messages = Sequence[JsonObject]
 Tools = Sequence[JsonObject] | None
 Ids = tuple[int, ...]  # token ids
 CALL_ID = "0" * 9  # the id of every call in demonstrations, so that a demonstration always has the same tokens
-_REMEMBERED = 2048  # maximum number of turns whose ids are kept
+_REMEMBERED = 2048  # maximum number of turns
 _EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 _PROBE_TOOL: JsonObject = {"name": "find_rows", "description": "Find rows.", "parameters": {"type": "object"}}
 
@@ -75,7 +75,7 @@ class ChatEncoder:
             return self._known.get(_key(messages, tools), ((), ""))
 
     def remember(self, messages: Messages, tools: Tools, token_ids: Ids) -> None:
-        """Keep `token_ids`, the ids of the conversation `messages`, whose last message is a turn of the model."""
+        """Keep `token_ids`, the ids of `messages`, whose last message is a turn of the model."""
         thought = messages[-1].get("reasoning_content") or ""
         self._has_thoughts = self._has_thoughts or bool(thought)
         with self._lock:
@@ -86,7 +86,7 @@ class ChatEncoder:
     def reply(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> JsonObject:
         """Decode sampled ids into an assistant message; an incomplete tool call stays in the text, as in vLLM.
 
-        A thought becomes the field `reasoning_content`. The prompt `prompt_ids` of the turn may end with `<think>`.
+        A thought becomes the field `reasoning_content`. The turn's prompt `prompt_ids` may end with `<think>`.
         """
         parsed = parse_reply(self._decode(token_ids), self.tool_format, thought_open=self._opens_thought(prompt_ids))
         message: JsonObject = {"role": "assistant", "content": parsed.content or None}
@@ -128,8 +128,8 @@ class ChatEncoder:
     def turn_text(self, messages: Messages, turn: JsonObject, tools: Tools, thinking: bool | None = None) -> str:
         """Return the text, without the end token, that the model would sample to write the message `turn`.
 
-        If the template does not render the thought of `turn`, the text begins with the thought. Raises ModelError when
-        the rendered conversation with `turn` does not begin with the prompt.
+        If the template does not render the thought of `turn`, the text begins with it. Raises ModelError when the
+        conversation with `turn` does not begin with the prompt.
         """
         prompt = self._render(messages, tools, prompt=True, thinking=thinking)
         whole = self._render([*messages, turn], tools, prompt=False, thinking=thinking)
