@@ -44,8 +44,8 @@ from sql_agent.training.verl.rollout_server import RolloutApp
 
 _POLL_S = 0.2
 _OPTIONS, _START = "verl.json", "start.jsonl"  # in the run's folder
-_LAST_WORD_S = 1.0  # time limit for verl to end after its rollouts were lost
-_GRACE_S = 20.0  # time limit for a process to end after SIGINT
+_LAST_WORD_S = 1.0  # for verl to end after its rollouts were lost
+_GRACE_S = 20.0  # for a process to end after SIGINT
 TRAINER_MODULE = "sql_agent.training.verl.verl_main"
 _SFT_MODULE = "sql_agent.training.verl.sft"
 _UNTRAINED_MODULE = "sql_agent.training.verl.untrained"
@@ -82,6 +82,7 @@ class VerlGrpo(TrainingAlgorithm):
         log_files = [self._log.folder / f"proxy-{index}.log" for index in range(self._settings.runner.n_proxies)]
         try:
             proxies = await self._processes.start_proxies(self.store_address, models, log_files)
+            end_of_start_part("proxies")
             routes = [
                 self._route(proxies[index % len(proxies)], f"policy-{index % len(addresses)}")
                 for index in range(max(len(addresses), len(proxies)))
@@ -91,15 +92,15 @@ class VerlGrpo(TrainingAlgorithm):
             self._fail(error)  # set before verl gets the error reply and ends; otherwise verl's end would be reported
             raise
         self._starting.close()
-        end_of_start_part("proxies, preflight")
+        end_of_start_part("preflight")
         print_table(_start_table(self._log.folder / _START), self._ui.console)
         return scheduler
 
     async def _fine_tune(self, verl: asyncio.subprocess.Process) -> None:
         """Run supervised fine-tuning in another process while `verl` starts, unless a resumed run has its result.
 
-        With `train.validate_untrained`, another process first asks the untrained model the validation questions. Raises
-        TrainingError when a process fails.
+        With `train.validate_untrained`, another process asks the untrained model the validation questions first. Raises
+        TrainingError if one fails.
         """
         run = self._log.folder
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():
@@ -132,8 +133,8 @@ class VerlGrpo(TrainingAlgorithm):
     ) -> bool:
         """Run `python -m module` with this run's folder, call `poll` meanwhile, and return True when it has ended.
 
-        When verl ends, a signal comes or the run fails, end the process early and return False; `_follow` then reports
-        the reason. Raises TrainingError when the process fails; `what` is its name in the error, and `off` the setting
+        When verl ends, a signal comes or the run fails, end the process early and return False; `_follow` reports the
+        reason. Raises TrainingError when the process fails; `what` is its name in the error, and `off` the setting
         without which it does not run.
         """
         log = self._log.folder / f"{module.rpartition('.')[2]}.log"

@@ -74,7 +74,7 @@ def test_a_run_leaves_the_same_files_as_any_backend_and_says_how_far_a_long_star
     assert process.returncode == 0, output
     assert "verl updates the policy or saves it" in output
     assert "verl is still starting" in output and "(WorkerDict pid=7) Capturing CUDA graphs [/]  40%" in output
-    for part in ("questions, checks, store, runners", "proxies, preflight", "in all"):
+    for part in ("questions, checks, store, runners", "proxies", "preflight", "in all"):
         assert re.search(rf"^ *{part} +\d+", output, re.MULTILINE), "the seconds of the start by part"
     assert "\n\n" not in output, "the clock of a terminal leaves nothing where there is none"
     run = tmp_path / "runs" / "r"
