@@ -86,11 +86,17 @@ def most_calls(settings: Settings) -> int:
 
 
 def in_rollout(answer: QueryAnswer, sql: str, before: Sequence[str], max_calls: int | None) -> QueryAnswer:
-    """Return `answer`, with a further hint if no query is left or `sql` is one of the earlier statements `before`."""
+    """Return `answer`, with a further hint if no query is left or `sql` is one of the earlier statements `before`.
+
+    Each repetition shows another line of the hint first, as the model did not follow the one before.
+    """
     if max_calls is not None and len(before) + 1 >= max_calls:
         return _with_hint(answer, LAST)
-    own = answer.error.hint if answer.error is not None else answer.hint
-    return _with_hint(answer, f"{own}\n{REPEATED}" if own else REPEATED) if sql in before else answer
+    if not (times := before.count(sql)):
+        return answer
+    lines = ((answer.error.hint if answer.error is not None else answer.hint) or "").splitlines()
+    first = times % max(1, len(lines))
+    return _with_hint(answer, "\n".join([*lines[first:], *lines[:first], REPEATED]))
 
 
 def _kept(sql: str) -> str:

@@ -14,7 +14,7 @@ from itertools import chain
 
 from sqlglot import exp
 
-from sql_agent.database.cell_texts import CellTexts, longest_parts
+from sql_agent.database.cell_texts import BETWEEN, CellTexts, longest_parts
 from sql_agent.database.conditions import (
     Condition,
     SearchedText,
@@ -40,6 +40,7 @@ _MAX_PLACES = 3  # maximum number of columns in which each text of several condi
 MAX_TRIED = 8  # maximum number of statements that are run for a hint
 MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell contains
 FEW_ROWS = 3  # a result with more rows gets no hint about empty columns
+_MAX_ROWS = 200  # maximum number of rows whose cells are searched for parts of a text
 _READ_INSTEAD = 5  # maximum number of filled columns that are read in place of an empty one
 _TRY = "try: "
 
@@ -166,14 +167,23 @@ class Hints:
             return ()
 
     def _after_nothing(self, tree: exp.Query) -> Iterator[exp.Query | str]:
-        """Yield statements to run in place of `tree`, the most helpful first, then remarks on texts not found."""
-        parts = conditions(tree, self._schema, self._dialect)[:MAX_CONDITIONS]
+        """Yield statements to run in place of `tree`, the most helpful first, then remarks on texts not found.
+
+        The fewer rows meet a condition, the more it tells. If each condition finds rows, those that most rows meet are
+        changed or removed first; exact names last.
+        """
+        parts = list(conditions(tree, self._schema, self._dialect)[:MAX_CONDITIONS])
         is_alone = len(parts) == 1 and only_table(tree, self._schema) is not None
-        failing = [part for part in parts if is_alone or part.table is None or not self._has_row(part.table, part.sql)]
+        rows = {part: 0 if is_alone else self._rows(part) for part in parts}
+        failing = [part for part in parts if not rows[part]]
+        parts.sort(key=lambda part: (self._is_exact(part), -rows[part]))
         texts = list(dict.fromkeys(text for part in failing for text in part.texts))[:MAX_TEXTS]
         words = [text for part in parts for text in part.texts if isinstance(text.node, exp.Like)]
+        later: list[SearchedText] = []  # to be changed if changes of the other texts are not enough
         if not failing and len(words) == len(parts):  # one of the words may be in another column
-            texts = [text for text in words if not self._is_name(text)][:MAX_TEXTS]
+            texts, later = [text for text in words if not self._is_name(text)][:MAX_TEXTS], words
+        sooner = [text for text in texts if text not in later[-1:]]
+        dropped = [failing] if failing else [[part] for part in parts] or [[]]
         most = None if is_alone else _MAX_PLACES
         places = [(text, place) for text in texts for place in self._places(text, tree)[:most]]
         is_name_lost = any(self._is_name(text) for text in texts)
@@ -186,16 +196,21 @@ class Hints:
         }
         if len(best) > 1:
             yield self._variants.all_at(tree, best)
+        for changed in (sooner, later):
+            for text, place in places:
+                if text in changed and (is_name_lost or place.table == text.table):
+                    yield self._variants.searched_at(tree, text, place, parts)
+            yield from self._shortened(tree, parts, changed)
+            if not is_name_lost:
+                yield from self._variants.without(tree, dropped[0])
         for text, place in places:
-            if is_name_lost or place.table == text.table:
-                yield self._variants.searched_at(tree, text, place, parts)
-        if not is_name_lost:
-            yield from self._variants.without(tree, failing)
-        for text, place in places:
-            if not is_alone and place.table == text.table:
+            if not is_alone and place.table == text.table and (place.text == text.text or not place.is_part):
                 yield self._variants.of_one_table(tree, place)
         yield from (self._variants.searched_at(tree, text, place, parts) for text, place in places)
-        yield from self._variants.without(tree, failing) if failing else self._fewer(tree, parts)
+        for each in dropped:
+            yield from self._variants.without(tree, each)
+        if not failing:
+            yield from (self._variants.of_one_table(tree, part) for part in reversed(parts))
         found = {text for text, _ in places}
         # Cells are not searched for a single letter, but names are.
         lost = [
@@ -211,16 +226,37 @@ class Hints:
                 yield self._variants.of_one_table(tree, place)
         yield from dict.fromkeys(map(_nowhere, lost))
 
-    def _fewer(self, tree: exp.Query, parts: Sequence[Condition]) -> Iterator[exp.Query]:
-        """Yield statements without one of the conditions `parts`; conditions on names are removed last."""
-        names_last = sorted(parts, key=lambda part: any(map(self._is_name, part.texts)))
-        for part in names_last:
-            yield from self._variants.without(tree, [part])
-        yield from (self._variants.of_one_table(tree, part) for part in reversed(names_last))
+    def _rows(self, part: Condition) -> int:
+        """Return the number of rows that meet a condition on one table; 0 for another condition."""
+        rows = self._try(f"SELECT COUNT(*) FROM {quoted(part.table)} WHERE {part.sql}") if part.table else ()
+        return int(str(rows[0][0])) if rows else 0
+
+    def _shortened(self, tree: exp.Query, parts: Sequence[Condition], texts: Sequence[SearchedText]) -> list[exp.Query]:
+        """Return a list with one statement: a text is shortened to a part of it in rows that meet all other `parts`.
+
+        The text is the first of `texts` with such a part. If the other conditions find few rows, all are worth reading.
+        """
+        for text in texts:
+            tests = [f"({part.sql})" for part in parts if text not in part.texts]
+            if not tests or {part.table for part in parts} != {text.table} or not isinstance(text.node, exp.Like):
+                continue
+            for (table, column), cells in self._texts.columns.items():
+                if (table, fold(column)) != (text.table, text.column):
+                    continue
+                where = f"FROM {quoted(table)} WHERE {' AND '.join(tests)} LIMIT {_MAX_ROWS}"
+                rows = self._try(f"SELECT {quoted(column)} {where}")
+                beside = BETWEEN.join(cell.lower() for (cell,) in rows if isinstance(cell, str))
+                found = longest_parts(text.text, cells, beside) if len(rows) > FEW_ROWS else []
+                if found and 4 * len(found[0]) >= len(text.text):
+                    return [self._variants.searched_at(tree, text, Place(table, column, found[0], is_part=True))]
+        return []
 
     def _is_name(self, text: SearchedText) -> bool:
         """Return whether the statement compares the text with a name column."""
         return text.column == fold(self._name_columns.get(text.table or "") or "")
+
+    def _is_exact(self, part: Condition) -> bool:
+        return any(self._is_name(text) and not isinstance(text.node, exp.Like) for text in part.texts)
 
     def _places(self, text: SearchedText, tree: exp.Query) -> list[Place]:
         """Return the places of the text, and of names that are similar to the text, the most probable place first."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from agents.tool_context import ToolContext
 
-from sql_agent.agent.tools import LAST, REPEATED, QueryTool, answer_json, function_tool
+from sql_agent.agent.tools import LAST, REPEATED, QueryTool, answer_json, function_tool, in_rollout
 from sql_agent.database import Database, open_database
 from sql_agent.schemas import TOOL_NAME, QueryAnswer, QueryLimits
 from sql_agent.tasks.medical.tables import SCHEMA
@@ -73,6 +73,8 @@ async def test_a_statement_that_is_repeated_is_said_to_be_after_what_leads_on(da
     assert json.loads(await tool("SELECT name FROM drugs_info"))["error"]["hint"].startswith("did you mean")
     assert json.loads(await tool("SELECT name FROM drugs_info"))["error"]["hint"].endswith(f"?\n{REPEATED}")
     assert json.loads(await tool("SELECT 1"))["hint"] == REPEATED
+    again = in_rollout(QueryAnswer(status="ok", hint="try: a\ntry: b"), "c", ["c"], None)
+    assert again.hint == f"try: b\ntry: a\n{REPEATED}", "the model did not follow the first line"
 
 
 async def test_after_the_last_query_the_model_is_told_to_answer(database: Database) -> None:

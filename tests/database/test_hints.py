@@ -704,3 +704,22 @@ def test_of_two_conditions_that_no_row_meets_together_one_moves_to_the_column_wh
     with open_database(tmp_path / "t.db", RequiredSchema(None, hint="-")) as opened:
         searched = "SELECT name FROM t WHERE {} LIKE '%droplets%' AND ward LIKE '%children%'"
         assert suggested(opened, searched.format("cause"))[0] == searched.format("spread")
+
+
+def test_of_conditions_that_no_row_meets_together_the_rarest_is_kept_and_words_are_shortened_in_its_rows(
+    tmp_path: Path,
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute("CREATE TABLE t (name TEXT, signs TEXT, place TEXT)")
+        rows = [("软骨病", "肋骨外翻、鸡胸", "cool dry place")] * 4 + [("骨折", "骨头疼", "warm place")] * 5
+        rows += [("cold", "cough", "dry cupboard")] * 6 + [("flu", "fever", "warm room")] * 90
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    with open_database(tmp_path / "t.db", RequiredSchema(None, hint="-")) as opened:
+        searched = "SELECT name FROM t WHERE {} LIKE '%{}%' AND {} LIKE '%{}%'"
+        assert suggested(opened, searched.format("signs", "骨头", "signs", "鸡胸")) == (
+            searched.format("signs", "骨", "signs", "鸡胸"),
+            "SELECT name, signs FROM t WHERE signs LIKE '%鸡胸%'",
+        )
+        assert suggested(opened, searched.format("place", "dry cupboard", "signs", "鸡胸"))[0] == (
+            searched.format("place", "dry", "signs", "鸡胸")
+        )

@@ -28,7 +28,8 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     [
         ("糖浆剂型", "form LIKE '%糖浆剂%'"),
         ("外用的软膏", "form LIKE '%软膏%'"),
-        ("糖浆或软膏", "form LIKE '%软膏%'"),
+        ("糖浆或软膏", "form LIKE '%糖浆%'"),  # fewer rows have 糖浆
+        ("口服的片", None),  # 的 belongs to no part, and most rows have 口服
         ("口服糖浆", "form LIKE '%糖浆%'"),  # most rows have 口服
         ("口服溶液", None),
         ("TABLETS form", "form LIKE '%TABLETS%'"),
