@@ -78,7 +78,7 @@ def longest_parts(text: str, cells: str, beside: str | None = None) -> list[str]
     `cells` are in lower case and joined by `BETWEEN`. If `text` is Chinese, a part has at least two Chinese characters
     or four letters, such as 糖浆 of 糖浆剂型. Otherwise, a part consists of whole words, one of them with at least four
     letters. With `beside`, some of the cells, parts must occur there, and may be shorter. A part that occurs more often
-    than once in two cells (a single character: in five) distinguishes nothing and is ignored, and so are characters that
+    than once in two cells (a single character: in five) distinguishes nothing and is ignored. So are characters that
     meet by chance. Among equally long parts, the least probable comes first.
     """
     key = text.lower() if len(text.lower()) == len(text) else text
