@@ -15,7 +15,17 @@ from statistics import median
 from sql_agent.database.schema import fold
 from sql_agent.reward.judges.items import split
 from sql_agent.schemas import Cell, Evidence
-from sql_agent.tasks.described.conditions import LONGEST, Condition, equal, is_true, periods, ranges, searching, true
+from sql_agent.tasks.described.conditions import (
+    LONGEST,
+    Condition,
+    equal,
+    is_true,
+    periods,
+    ranges,
+    searching,
+    sentences_by_age,
+    true,
+)
 from sql_agent.tasks.described.description import Column, Description, Link, Part, Table, column_of
 from sql_agent.tasks.described.guess_description import DATE
 from sql_agent.tasks.described.statement import Comparison
@@ -106,11 +116,6 @@ class Catalog:
     def filled_rows(self, table: str, column: str) -> list[Row]:
         """Return the rows that a question can name and whose cell of `column` is not empty."""
         return [row for row in self.named(table) if str(row.values[column] or "").strip()]
-
-    @cache
-    def empty_rows(self, table: str, column: str) -> list[Row]:
-        """Return the rows that a question can name and whose cell of `column` is NULL."""
-        return [row for row in self.named(table) if row.values[column] is None]
 
     @cache
     def all_names(self, table: str) -> str:
@@ -222,19 +227,39 @@ class Catalog:
     def part(self, row: Row, column: str, part: Part) -> list[str]:
         """Return the items or sentences of a cell that belong to `part`.
 
-        If `part` has words, return [] when all items belong to `part`, when any other item is unclear, or when the
-        answer would be longer than LONGEST_ANSWER.
+        If `part` has words, return [] when all items belong to `part`, unless they answer for another column, when any
+        other item is unclear, or when the answer would be longer than LONGEST_ANSWER.
         """
         is_list = self.column(row.table, column).kind == "list"
         items = self._items(row, column) if is_list else self.sentences(row, column)
         if part.splits:
             items = _distinct(p.strip() for item in items for p in re.split(f"[{re.escape(part.splits)}]", item))
         if part.label:
-            return labelled(items, part.label)
+            items = labelled(items, part.label)
+            if not part.words:
+                return items
+        if part.ages and not sentences_by_age(items):
+            return []
         inside = [item for item in items if any(word in fold(item) for word in part.words)]
         others = [item for item in items if item not in inside]
         unclear = any(word in fold(item) for item in others for word in part.unclear)
-        return inside if others and not unclear and sum(map(len, inside)) <= LONGEST_ANSWER else []
+        return inside if (others or part.instead) and not unclear and sum(map(len, inside)) <= LONGEST_ANSWER else []
+
+    @cache
+    def empty_rows(self, table: str, column: str, filled: str | None = None) -> list[Row]:
+        """Return the rows that a question can name and whose cell of `column` is NULL, and of `filled` is not empty."""
+        rows = self.named(table) if filled is None else self.filled_rows(table, filled)
+        return [row for row in rows if row.values[column] is None]
+
+    def instead(self, table: str, column: str) -> list[tuple[str, Part]]:
+        """Return the (column, part) whose items answer questions about `column` if its cell is empty."""
+        columns = self.table(table).columns.items()
+        return [(name, part) for name, each in columns for part in each.parts.values() if part.instead == column]
+
+    @cache
+    def rows_with(self, table: str, column: str, part: Part) -> list[Row]:
+        """Return the rows that a question can name and whose cell of `column` has items of `part`."""
+        return [row for row in self.filled_rows(table, column) if self.part(row, column, part)]
 
     def linked(self, link: Link) -> Iterator[tuple[Row, tuple[Row, ...]]]:
         """Yield each row with the rows to which it refers: one row or, if `link.contains`, all that its text names."""

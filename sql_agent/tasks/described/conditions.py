@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,10 @@ from sql_agent.tasks.described.statement import Comparison, Operator
 
 LONGEST = 80  # maximum number of characters of a value that a question or an answer repeats
 _TRUE = frozenset({"yes", "y", "true", "t", "1", "1.0", "是", "有"})
+# An age in years or months, or a span of ages: 2～6岁, 6个月～1岁, 12岁以上.
+_SPAN = re.compile(r"(?:(\d+)(岁|个?月)?[-—～~〜至到])?(?<![\d.])(\d+)(岁|个?月)(以下|以内|及以上|以上)?")
+_OPEN = re.compile("小于|大于|不足|超过|未满|不满")
+_OLDEST = 15  # years
 _PERIODS: tuple[tuple[str, Operator], ...] = (("category", "="), ("after", ">"), ("before", "<"))
 
 
@@ -107,3 +112,29 @@ def periods(column: str, cells: Sequence[Cell], lang: Lang, month_names: Sequenc
         yield Condition(column, (Comparison(column, ">=", first), Comparison(column, "<", next_first)), "in", shown)
         yield Condition(column, (Comparison(column, ">=", next_first),), "after", shown)
         yield Condition(column, (Comparison(column, "<", first),), "before", shown)
+
+
+def sentences_by_age(sentences: Sequence[str]) -> dict[str, str]:
+    """Return {age: sentence} for ages of children, such as 4岁半, that lie inside the span of one sentence only.
+
+    Return {} if a sentence has 岁 without one clear span, as 一岁 and 小于3岁.
+    """
+    spans = {sentence: _SPAN.findall(sentence) for sentence in sentences if "岁" in sentence}
+    clear = [
+        len(found) == 1 and text.count("岁") == found[0].count("岁") and not _OPEN.search(text)
+        for text, found in spans.items()
+    ]
+    years = {sentence: _years(*found[0]) for sentence, found in spans.items()} if all(clear) else {}
+    found = {}
+    for halves in range(2, 2 * _OLDEST):
+        inside = [sentence for sentence, (least, most) in years.items() if least <= halves / 2 <= most]
+        if len(inside) == 1 and halves / 2 not in years[inside[0]]:
+            found[f"{halves // 2}岁{'半' * (halves % 2)}"] = inside[0]
+    return found
+
+
+def _years(first: str, first_unit: str, last: str, unit: str, side: str) -> tuple[float, float]:
+    most = int(last) / (1 if unit == "岁" else 12)
+    if first or not side:
+        return (int(first) / (1 if (first_unit or unit) == "岁" else 12) if first else most), most
+    return (most, math.inf) if side.endswith("上") else (0.0, most)

@@ -55,22 +55,27 @@ _OfValue = Annotated[Wordings, _with("value")]
 
 
 class Part(Record):
-    """Some items of a list: those that contain one of `words`, or those after a label in the list, such as "codes: ".
+    """Some items of a list: those after a label in it, such as "codes: ", those that contain one of `words`, or both.
 
-    `ask` has ways to ask for these items. A cell is not asked about if an item contains one of `unclear` but none of
-    `words`. The items of a text are its sentences. Each character of `splits` divides items further.
+    `ask` has ways to ask for these items, `ask_two` for those of {name} and {other}. A cell is not asked about if an
+    item contains one of `unclear` but none of `words`. The items of a text are its sentences. Each character of
+    `splits` divides items further. If the cell of the column `instead` is empty, the items answer questions about that
+    column. With `ages`, only the item for {age} is asked for.
     """
 
-    ask: _OfRow = Field(min_length=1)
+    ask: _OfRow = ()
+    ask_two: Annotated[Wordings, _with("name", "other")] = ()
     words: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
     splits: str = ""
     label: str = ""
+    instead: str = ""
+    ages: bool = False
 
     @model_validator(mode="after")
-    def _has_items(self) -> Self:
-        if bool(self.words) == bool(self.label):
-            raise ValueError("a part of a list needs `words` or `label`")
+    def _complete(self) -> Self:
+        if not (self.words or self.label) or not (self.ask or self.instead):
+            raise ValueError("a part needs `words` or `label`, and `ask` or `instead`")
         return self
 
 
@@ -211,6 +216,7 @@ class Table(Record):
         names = chain(
             () if self.name is None else (self.name,),
             *((*column.near, *column.then) for column in self.columns.values()),
+            *([part.instead] for column in self.columns.values() for part in column.parts.values() if part.instead),
             *(claim.columns for claim in self.claims.values()),
             *(search.columns for search in self.searches.values()),
             *(*self.asked.values(), *chain(*self.pairs.values()), self.alike),

@@ -46,6 +46,8 @@ class FailedSearches:
     def around(self, draft: Draft, text: str) -> Route | None:
         """Return a route whose first statement finds nothing, or None; `text` is the question."""
         statement = draft.statement
+        if draft.task_type == "elsewhere":
+            return self.after(replace(draft, statements=(statement,)), draft.statements[0], statement.outputs[0].column)
         if len(draft.statements) > 1 or statement.joins or statement.any_test or self._chosen.random() >= SHARE:
             return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []

@@ -122,7 +122,7 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: r
     rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
     links, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
     makers: list[Callable[[], Iterator[Draft]]] = [
-        *(rows.lookup, rows.part, rows.columns, rows.yes_no, rows.comparison, rows.unanswerable),
+        *(rows.lookup, rows.part, rows.columns, rows.yes_no, rows.comparison, rows.unanswerable, rows.elsewhere),
         *(searches.search, searches.related, searches.search_column, searches.range, searches.any_of),
         *(searches.two_conditions, searches.negation, searches.count, searches.group, searches.superlative),
         *(links.linked, links.linked_rows, links.two_hops, tables.listing, tables.aggregate, tables.per_group),
@@ -178,14 +178,15 @@ def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
     seen: Counter[tuple[object, ...]] = Counter()
     ranks = []
     for draft in drafts:
-        outputs = tuple(output.column for output in draft.statement.outputs)
+        outputs = tuple(output.column for each in draft.statements for output in each.outputs)
         tested = tuple((test.column, test.operator) for test in draft.statement.where)
-        about = (draft.task_type, draft.statement.table, outputs, tested)
+        about = (draft.task_type, draft.statement.table, outputs, tested, draft.wording.templates)
         same = 0 if draft.from_rows else seen[draft.task_type, draft.facts]
+        share = len(draft.wording.templates) / 12 if draft.task_type == "part" else 1  # many ways: often asked
         again = same // 40 if draft.task_type in {"yes_no", "unanswerable"} else 5 * same
         seen[about] += 1
         seen[draft.task_type, draft.facts] += 1
-        ranks.append(max(seen[about], again))
+        ranks.append(max(seen[about] / share, again))
     return [drafts[place] for place in sorted(range(len(drafts)), key=ranks.__getitem__)]
 
 

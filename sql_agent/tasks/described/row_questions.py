@@ -13,7 +13,8 @@ from typing import Any
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
 from sql_agent.tasks.described.catalog import PROSE_CHARS, Row
-from sql_agent.tasks.described.description import Claim, Column
+from sql_agent.tasks.described.conditions import sentences_by_age
+from sql_agent.tasks.described.description import Claim, Column, Part
 from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
@@ -27,6 +28,8 @@ _TRIES = 5  # maximum number of rows in which a word for the answer no is sought
 _SHARED = 12  # number of items of a row, the rarest ones, by which similar rows are found
 _MOST_OF_AN_END = 2  # maximum number of shared last characters of two names that count, each like a shared item
 _LEAST_ALIKE = 4  # minimum number of shared items and characters of two compared rows
+_INSTEAD_SHARE = 0.6  # share of the questions whose own column is empty, if a part of another column can answer them
+_PART_SHARE = 0.4  # share of the comparisons, and of the answers elsewhere, that are a part of a cell
 _MANY_TERMS = 50  # if a list has fewer terms, questions also name its other items
 
 
@@ -47,17 +50,50 @@ class RowQuestions(Drafting):
         """
         single: list[Draft] = []
         follows_several = False
-        for row, name, column in self._cells("part", "list", "text"):
-            part = self._chosen.choice(list(column.parts.values())) if column.parts else None
-            if part is not None and (inside := self._catalog.part(row, name, part)):
-                wording = self._say(part.ask, **self._slots(column, name=self._name(row)))
-                draft = self._about_row(wording, row, [name], inside)
+        for row, name, column in self._cells("part", "list", "text", "category"):
+            part = self._some_part(column)
+            rows = self._catalog.rows_with(row.table, name, part) if part else []
+            if part is not None and rows:
+                found = self._chosen.choice(rows)
+                inside, age = self._catalog.part(found, name, part), ""
+                if part.ages:
+                    age, sentence = self._chosen.choice(list(sentences_by_age(inside).items()))
+                    inside = [sentence]
+                wording = self._column_of(column, self._name(found), part, age=age)
+                draft = self._about_row(wording, found, [name], inside)
                 if len(inside) == 1 and not follows_several:
                     single.append(draft)
                     continue
                 follows_several = len(inside) > 1
                 yield draft
         yield from single
+
+    def _some_part(self, column: Column) -> Part | None:
+        parts = [part for part in column.parts.values() if part.ask]
+        return self._chosen.choice(parts) if parts else None
+
+    def elsewhere(self) -> Iterator[Draft]:
+        """Yield drafts whose first statement reads an empty cell, and whose second reads the cell with the answer.
+
+        The question asks for the empty cell, and a part of another answers it; or for a cell that people take it for.
+        """
+        for row, empty, column in self._cells("elsewhere"):
+            table, asked, part, rows = row.table, column, None, list[Row]()
+            instead = self._catalog.instead(table, empty)
+            others = {name: each for name, each in self._tables[table].columns.items() if each.ask and name != empty}
+            if instead and self._chosen.random() < _INSTEAD_SHARE:
+                name, part = self._chosen.choice(instead)
+                rows = [each for each in self._catalog.rows_with(table, name, part) if each.values[empty] is None]
+            elif any(each.near for each in others.values()):
+                filled = [name for name in others if self._catalog.empty_rows(table, empty, name)]
+                name = self._chosen.choice([name for name in filled if empty in others[name].near] or filled or [empty])
+                asked, rows = self._tables[table].columns[name], self._catalog.empty_rows(table, empty, name)
+                part = self._some_part(asked) if self._chosen.random() < _PART_SHARE else None
+            found = self._chosen.choice(rows) if rows and asked.ask and not (part and part.ages) else None
+            if found and (facts := self._facts(found, name, part)):
+                wording = self._column_of(asked, self._name(found), part)
+                statements = [Statement(table, (Output(each),), where=(self._is(found),)) for each in (empty, name)]
+                yield self._reading(wording, statements, [found], facts, subject=found)
 
     def columns(self) -> Iterator[Draft]:
         """Yield drafts that ask for two columns of a row."""
@@ -174,10 +210,12 @@ class RowQuestions(Drafting):
                 wording = self._sentence("higher" if column.kind == "number" else "later", **slots)
                 yield self._reading(wording, [statement], [best], also=both)
                 continue
-            answers = [self._catalog.facts(each, name) for each in both]
+            parts = [part for part in column.parts.values() if part.ask_two]
+            part = self._chosen.choice(parts) if parts and self._chosen.random() < _PART_SHARE else None
+            answers = [self._facts(each, name, part) for each in both]
             if all(answers):
                 plain = "both_lists" if column.kind == "list" else "both"
-                wording = self._say(self._either(column.ask_two, plain), **slots)
+                wording = self._say(part.ask_two if part else self._either(column.ask_two, plain), **slots)
                 yield self._reading(wording, [cells], both, self._by_name(both, answers))
 
     def _similar(self, row: Row, column: str, least: int = 1) -> list[Row]:
@@ -215,14 +253,27 @@ class RowQuestions(Drafting):
             if draft is not None:
                 yield draft
 
-    def _column_of(self, column: Column, name: str) -> Wording:
-        return self._say(column.ask, **self._slots(column, name=name))
+    def _column_of(self, column: Column, name: str, part: Part | None = None, **slots: str) -> Wording:
+        return self._say((part and part.ask) or column.ask, **self._slots(column, name=name, **slots))
+
+    def _facts(self, row: Row, column: str, part: Part | None) -> list[str]:
+        return self._catalog.part(row, column, part) if part else self._catalog.facts(row, column)
+
+    def _answers_instead(self, row: Row, column: str) -> bool:
+        """Return whether the name of `row`, or another cell, may answer a question about `column`."""
+        return any(
+            word in fold(f"{row.name} {row.values[name]}")
+            for name, part in self._catalog.instead(row.table, column)
+            for word in part.words
+        )
 
     def _empty(self, row: Row, name: str, column: Column) -> Draft | None:
         empty = self._catalog.empty_rows(row.table, name)
         if not empty or not column.ask:
             return None
         found = self._chosen.choice(empty)
+        if self._answers_instead(found, name):
+            return None
         wording = self._column_of(column, self._name(found))
         return self._about_row(wording, found, [name], [self._words["refusal"]], evidence=False)
 

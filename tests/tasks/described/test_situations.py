@@ -64,6 +64,9 @@ ask = ["What is noted of {name}?"]
 [tables.bird.columns.notes.parts.hardship]
 ask = ["Where does {name} suffer?"]
 words = ["desert", "winters"]
+[tables.bird.columns.notes.parts.hunts]
+instead = "food"
+words = ["hunts"]
 [tables.bird.searches.surroundings]
 columns = ["places", "notes"]
 ask = ["Which birds will I meet around {value}?"]
@@ -86,6 +89,7 @@ _NOTES = (
     "Magpies take many of the eggs",
     "In severe winters whole flocks starve",
     "Windows kill more of them than falcons do",
+    "It hunts at dusk over water",
 )
 _FIRST = ("Grey", "Great", "Lesser", "Red", "Black", "Common", "Pale", "Rock", "Tree", "Song", "Marsh", "Snow")
 _SECOND = ("wagtail", "shrike", "bunting", "plover", "warbler", "finch")
@@ -125,6 +129,19 @@ def test_a_part_of_a_text_is_the_sentences_with_one_of_its_words(
         (cell,) = {item.quote for item in question.evidence}
         sentences = cell.rstrip(".").split(". ")
         assert question.answer.split("; ") == [each for each in sentences if "desert" in each or "winters" in each]
+
+
+def test_another_cell_answers_where_the_cell_is_empty(birds: tuple[dict[str, list[Question]], Database]) -> None:
+    made, database = birds
+    asked = [q for q in everything(made) if q.task_type == "elsewhere"]
+    assert {" eat?" in q.question for q in asked if q.answer == "It hunts at dusk over water"} == {True}
+    for question in asked:
+        first, *_, last = (database.query(sql).records for sql in question.statements)
+        assert not any(cell for row in first for cell in row)
+        assert any(question.answer.partition("; ")[0] in str(cell) for row in last for cell in row)
+    refused = [q for q in everything(made) if q.task_type == "unanswerable" and " eat?" in q.question]
+    read = [database.query(q.statements[0].replace("food", "notes", 1)).records for q in refused]
+    assert refused and not any("hunts" in str(cell) for records in read for row in records for cell in row)
 
 
 def test_every_other_part_has_several_items_as_long_as_there_are_such_parts(

@@ -12,6 +12,7 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.schemas import Question
+from sql_agent.tasks.described.conditions import sentences_by_age
 from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import Claim, as_toml, read_description
 from sql_agent.tasks.described.generate import make_question_files
@@ -166,6 +167,14 @@ CLAIM = Claim(
 )
 def test_words_in_the_sentences_about_somebody_decide_a_claim(cell: str, said: bool | None) -> None:
     assert decide(CLAIM, [cell.lower()], "children") is said
+
+
+def test_the_dose_for_an_age_is_the_sentence_whose_span_holds_it() -> None:
+    doses = ["成人一次10ml", "3～6岁，一次5ml", "6岁以上，一次8ml", "6个月～3岁，一次2ml"]
+    found = sentences_by_age(doses)
+    assert (found["2岁"], found["4岁半"], found["9岁"]) == (doses[3], doses[1], doses[2])
+    assert "3岁" not in found and "6岁" not in found
+    assert sentences_by_age(["小于3岁，一次2ml"]) == sentences_by_age(["一岁半丸，2岁以上1丸"]) == {}
 
 
 def test_a_word_is_apart_from_a_cell_that_says_nothing_like_it() -> None:
