@@ -76,7 +76,6 @@ class QueryTool:
 
 
 def malformed(message: str) -> QueryAnswer:
-    """Return the answer to a malformed call."""
     return refusal("malformed_call", message, 'call the tool with {"sql": "SELECT ..."} and nothing else')
 
 

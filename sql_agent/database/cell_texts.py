@@ -17,7 +17,7 @@ _MOST_FOUND = 1_000  # maximum number of inspected occurrences of a text in a co
 _MAX_SEARCHED = 30  # only this many characters of a text are searched for parts; a longer text is a sentence
 _MOST_COUNTED = 4  # maximum number of parts whose frequency in cells is counted
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
-# A number is read as a whole. Characters such as 的 separate words.
+# The units of a Chinese text: numbers and single characters; characters such as 的 belong to no part.
 _CHARACTER, _WORD = re.compile(r"\d+|[^\W\d的了是吗呢么些这那哪]"), re.compile(r"\w+")
 # What a part must contain: two Chinese characters, or a word of four letters.
 _TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
@@ -78,16 +78,16 @@ def longest_parts(text: str, cells: str, beside: str | None = None) -> list[str]
     `cells` are in lower case and joined by `BETWEEN`. If `text` is Chinese, a part has at least two Chinese characters
     or four letters, such as 糖浆 of 糖浆剂型. Otherwise, a part consists of whole words, one of them with at least four
     letters. With `beside`, some of the cells, parts must occur there, and may be shorter. A part that occurs more often
-    than once in two cells (a single character: in five) distinguishes nothing and is ignored. So are characters that
-    meet by chance. Among equally long parts, the least probable comes first.
+    than once in two cells (a single character: in five) distinguishes nothing and is ignored, and so are characters
+    that meet by chance. Among equally long parts, the least probable one comes first.
     """
     key = text.lower() if len(text.lower()) == len(text) else text
-    spans = _parts_in_cells(key, cells if beside is None else beside, beside is None)
+    spans = _parts_in_cells(key, cells if beside is None else beside, is_telling=beside is None)
     size, found = cells.count(BETWEEN) + 1, []
     for start, end in sorted(spans, key=lambda part: part[0] - part[1])[:_MOST_COUNTED]:
         part, is_long = key[start:end], end - start > 1
         count = cells.count(part)
-        # How much likelier than by chance do the characters meet? This is the rarity of anything that is not Chinese.
+        # A Chinese part tells less if its ends are frequent in themselves, any other part if it is frequent itself.
         cuts = [(part[:at], part[at:]) for at in (1, -1)] if is_long and _CHINESE.search(part) else [(part, part)]
         chance = max(cells.count(first) * cells.count(last) for first, last in cuts)
         if 0 < count <= size / (2 if is_long else 5) and chance <= count * len(cells):
@@ -95,8 +95,11 @@ def longest_parts(text: str, cells: str, beside: str | None = None) -> list[str]
     return [part for _, _, part in sorted(found, key=lambda each: each[:2], reverse=True)]
 
 
-def _parts_in_cells(key: str, cells: str, is_telling: bool) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each part of `key` that occurs in `cells` and cannot be extended to a longer such part."""
+def _parts_in_cells(key: str, cells: str, *, is_telling: bool) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each part of `key` in `cells` that no longer such part contains.
+
+    With `is_telling`, a part must match `_TELLING`.
+    """
     unit = _CHARACTER if _CHINESE.search(key) else _WORD
     units = [match.span() for match in unit.finditer(key[:_MAX_SEARCHED])]
     end = 0

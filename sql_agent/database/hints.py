@@ -156,9 +156,6 @@ class Hints:
         rows = self._try(sql)
         return bool(rows) and (_selects_a_column(tree) or any(cell not in {None, 0} for cell in rows[0]))
 
-    def _has_row(self, table: str, condition: str) -> bool:
-        return bool(self._try(f"SELECT 1 FROM {quoted(table)} WHERE {condition} LIMIT 1"))
-
     def _try(self, sql: str) -> Sequence[tuple[object, ...]]:
         """Return the rows of a statement; () if the engine refuses the statement or is too slow."""
         try:
@@ -169,8 +166,8 @@ class Hints:
     def _after_nothing(self, tree: exp.Query) -> Iterator[exp.Query | str]:
         """Yield statements to run in place of `tree`, the most helpful first, then remarks on texts not found.
 
-        The fewer rows meet a condition, the more it tells. If each condition finds rows, those that most rows meet are
-        changed or removed first; exact names last.
+        A condition that fewer rows meet tells more. If each condition finds rows, the commonest is changed or removed
+        first, exact names last.
         """
         parts = list(conditions(tree, self._schema, self._dialect)[:MAX_CONDITIONS])
         is_alone = len(parts) == 1 and only_table(tree, self._schema) is not None
@@ -178,11 +175,11 @@ class Hints:
         failing = [part for part in parts if not rows[part]]
         parts.sort(key=lambda part: (self._is_exact(part), -rows[part]))
         texts = list(dict.fromkeys(text for part in failing for text in part.texts))[:MAX_TEXTS]
+        rounds = [texts]  # the texts to change in each round
         words = [text for part in parts for text in part.texts if isinstance(text.node, exp.Like)]
-        later: list[SearchedText] = []  # to be changed if changes of the other texts are not enough
         if not failing and len(words) == len(parts):  # one of the words may be in another column
-            texts, later = [text for text in words if not self._is_name(text)][:MAX_TEXTS], words
-        sooner = [text for text in texts if text not in later[-1:]]
+            texts = [text for text in words if not self._is_name(text)][:MAX_TEXTS]
+            rounds = [[text for text in texts if text not in words[-1:]], words]  # first not the rarest word
         dropped = [failing] if failing else [[part] for part in parts] or [[]]
         most = None if is_alone else _MAX_PLACES
         places = [(text, place) for text in texts for place in self._places(text, tree)[:most]]
@@ -196,7 +193,7 @@ class Hints:
         }
         if len(best) > 1:
             yield self._variants.all_at(tree, best)
-        for changed in (sooner, later):
+        for changed in rounds:
             for text, place in places:
                 if text in changed and (is_name_lost or place.table == text.table):
                     yield self._variants.searched_at(tree, text, place, parts)
@@ -227,22 +224,20 @@ class Hints:
         yield from dict.fromkeys(map(_nowhere, lost))
 
     def _rows(self, part: Condition) -> int:
-        """Return the number of rows that meet a condition on one table; 0 for another condition."""
+        """Return the number of rows that meet `part`, or 0 if `part` is not of one table."""
         rows = self._try(f"SELECT COUNT(*) FROM {quoted(part.table)} WHERE {part.sql}") if part.table else ()
         return int(str(rows[0][0])) if rows else 0
 
     def _shortened(self, tree: exp.Query, parts: Sequence[Condition], texts: Sequence[SearchedText]) -> list[exp.Query]:
-        """Return a list with one statement: a text is shortened to a part of it in rows that meet all other `parts`.
+        """Return a list with `tree`, in which the first possible text is shortened to a part of it, else [].
 
-        The text is the first of `texts` with such a part. If the other conditions find few rows, all are worth reading.
+        The part occurs in rows that meet all other `parts`. If these rows are few, all of them are worth reading.
         """
         for text in texts:
             tests = [f"({part.sql})" for part in parts if text not in part.texts]
             if not tests or {part.table for part in parts} != {text.table} or not isinstance(text.node, exp.Like):
                 continue
-            for (table, column), cells in self._texts.columns.items():
-                if (table, fold(column)) != (text.table, text.column):
-                    continue
+            for (table, column), cells in self._searched_cells(text):
                 where = f"FROM {quoted(table)} WHERE {' AND '.join(tests)} LIMIT {_MAX_ROWS}"
                 rows = self._try(f"SELECT {quoted(column)} {where}")
                 beside = BETWEEN.join(cell.lower() for (cell,) in rows if isinstance(cell, str))
@@ -281,15 +276,17 @@ class Hints:
 
     def _parts(self, text: SearchedText, meant: Sequence[Name], similar: Sequence[Name]) -> Iterator[Place]:
         """Yield places in the searched column for the names `meant`, or without such names, for parts of the text."""
-        for (table, column), cells in self._texts.columns.items():
-            if table != text.table or fold(column) != text.column:
-                continue
+        for (table, column), cells in self._searched_cells(text):
             yield from (Place(table, column, name.text, is_part=True) for name in meant)
             for part in longest_parts(text.text, cells) if not meant else ():
                 # A part must have half of the text's length if there are other similar names, else a quarter.
                 is_beside_names = any(comparable(name.text) not in comparable(part) for name in similar)
                 if len(part) * (2 if is_beside_names else 4) >= len(text.text):
                     yield Place(table, column, part, is_part=True)
+
+    def _searched_cells(self, text: SearchedText) -> list[tuple[tuple[str, str], str]]:
+        """Return the (table, column) that is searched for `text`, with its cells; [] if it has no texts."""
+        return [(at, cells) for at, cells in self._texts.columns.items() if _is_at(Place(*at, ""), text)]
 
     def _longest_parts(self, text: SearchedText) -> list[Place]:
         """Return the places of the longest parts of the text in its table, the searched column first; [] for a name."""
@@ -333,7 +330,7 @@ class Hints:
             return True
         # The engine decides, because the index is limited in size and MySQL ignores case.
         equal = f"{quoted(text.column or '')} = {self._dialect.text_literal(text.text)}"
-        return self._has_row(text.table or "", equal)
+        return bool(self._try(f"SELECT 1 FROM {quoted(text.table or '')} WHERE {equal} LIMIT 1"))
 
     def _after_empty_columns(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[exp.Query | str]:
         """If the result has only names, yield a remark on its empty columns and statements that read others."""

@@ -92,7 +92,7 @@ class Reader:
 
     @cached_property
     def amounts(self) -> Callable[[str], str]:
-        """Returns normalised text with each amount as "[number unit/scope]": "一天1至2滴" becomes "[1-2滴/每日]"."""
+        """A function from normalised text to text with amounts as "[number unit/scope]": "一天1滴" to "[1滴/每日]"."""
         return lru_cache(maxsize=8192)(self._with_amounts)
 
     def _with_amounts(self, text: str) -> str:

@@ -118,6 +118,12 @@ class Catalog:
         return [row for row in self.named(table) if str(row.values[column] or "").strip()]
 
     @cache
+    def empty_rows(self, table: str, column: str, filled: str | None = None) -> list[Row]:
+        """Return the named rows whose cell of `column` is NULL and whose cell of `filled`, if given, is not empty."""
+        rows = self.named(table) if filled is None else self.filled_rows(table, filled)
+        return [row for row in rows if row.values[column] is None]
+
+    @cache
     def all_names(self, table: str) -> str:
         """Return the names of all rows, one a line, in lower case."""
         return "\n".join(row.name for row in self.rows[table]).casefold()
@@ -146,8 +152,10 @@ class Catalog:
         """Return the fact that a row has several items: "name: item, item"."""
         return f"{name}{self.words['colon']}{self.words['comma'].join(items)}"
 
-    def facts(self, row: Row, column: str) -> list[str]:
-        """Return the facts of a cell, such as yes or no for a flag; [] if an answer cannot repeat the cell."""
+    def facts(self, row: Row, column: str, part: Part | None = None) -> list[str]:
+        """Return the facts of a cell or of a part of it, such as yes for a flag; [] if an answer cannot repeat them."""
+        if part is not None:
+            return self.part(row, column, part)
         cell, kind = row.values[column], self.column(row.table, column).kind
         text = "" if cell is None else str(cell).strip()
         if not text:
@@ -244,12 +252,6 @@ class Catalog:
         others = [item for item in items if item not in inside]
         unclear = any(word in fold(item) for item in others for word in part.unclear)
         return inside if (others or part.instead) and not unclear and sum(map(len, inside)) <= LONGEST_ANSWER else []
-
-    @cache
-    def empty_rows(self, table: str, column: str, filled: str | None = None) -> list[Row]:
-        """Return the rows that a question can name and whose cell of `column` is NULL, and of `filled` is not empty."""
-        rows = self.named(table) if filled is None else self.filled_rows(table, filled)
-        return [row for row in rows if row.values[column] is None]
 
     def instead(self, table: str, column: str) -> list[tuple[str, Part]]:
         """Return the (column, part) whose items answer questions about `column` if its cell is empty."""

@@ -117,20 +117,21 @@ def periods(column: str, cells: Sequence[Cell], lang: Lang, month_names: Sequenc
 def sentences_by_age(sentences: Sequence[str]) -> dict[str, str]:
     """Return {age: sentence} for ages of children, such as 4岁半, that lie inside the span of one sentence only.
 
-    Return {} if a sentence has 岁 without one clear span, as 一岁 and 小于3岁.
+    Return {} if a sentence has 岁 without one clear span, such as 一岁 or 小于3岁.
     """
-    spans = {sentence: _SPAN.findall(sentence) for sentence in sentences if "岁" in sentence}
-    clear = [
-        len(found) == 1 and text.count("岁") == found[0].count("岁") and not _OPEN.search(text)
-        for text, found in spans.items()
-    ]
-    years = {sentence: _years(*found[0]) for sentence, found in spans.items()} if all(clear) else {}
-    found = {}
+    years: dict[str, tuple[float, float]] = {}
+    for sentence in sentences:
+        if "岁" in sentence:
+            spans = _SPAN.findall(sentence)
+            if len(spans) != 1 or sentence.count("岁") != spans[0].count("岁") or _OPEN.search(sentence):
+                return {}
+            years[sentence] = _years(*spans[0])
+    by_age = {}
     for halves in range(2, 2 * _OLDEST):
         inside = [sentence for sentence, (least, most) in years.items() if least <= halves / 2 <= most]
         if len(inside) == 1 and halves / 2 not in years[inside[0]]:
-            found[f"{halves // 2}岁{'半' * (halves % 2)}"] = inside[0]
-    return found
+            by_age[f"{halves // 2}岁{'半' * (halves % 2)}"] = inside[0]
+    return by_age
 
 
 def _years(first: str, first_unit: str, last: str, unit: str, side: str) -> tuple[float, float]:

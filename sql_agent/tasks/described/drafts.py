@@ -99,7 +99,6 @@ class Drafting:
 
     @staticmethod
     def _is(row: Row, table: str = "") -> Comparison:
-        """Return the test for the name of a row."""
         return Comparison(row.name_column, "=", row.values[row.name_column], table)
 
     def _names(

@@ -182,7 +182,7 @@ def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
         tested = tuple((test.column, test.operator) for test in draft.statement.where)
         about = (draft.task_type, draft.statement.table, outputs, tested, draft.wording.templates)
         same = 0 if draft.from_rows else seen[draft.task_type, draft.facts]
-        share = len(draft.wording.templates) / 12 if draft.task_type == "part" else 1  # many ways: often asked
+        share = len(draft.wording.templates) / 12 if draft.task_type == "part" else 1  # more wordings: more often
         again = same // 40 if draft.task_type in {"yes_no", "unanswerable"} else 5 * same
         seen[about] += 1
         seen[draft.task_type, draft.facts] += 1

@@ -52,8 +52,7 @@ class RowQuestions(Drafting):
         follows_several = False
         for row, name, column in self._cells("part", "list", "text", "category"):
             part = self._some_part(column)
-            rows = self._catalog.rows_with(row.table, name, part) if part else []
-            if part is not None and rows:
+            if part is not None and (rows := self._catalog.rows_with(row.table, name, part)):
                 found = self._chosen.choice(rows)
                 inside, age = self._catalog.part(found, name, part), ""
                 if part.ages:
@@ -73,27 +72,38 @@ class RowQuestions(Drafting):
         return self._chosen.choice(parts) if parts else None
 
     def elsewhere(self) -> Iterator[Draft]:
-        """Yield drafts whose first statement reads an empty cell, and whose second reads the cell with the answer.
+        """Yield drafts with two statements: the first reads an empty cell, and the second the cell with the answer.
 
-        The question asks for the empty cell, and a part of another answers it; or for a cell that people take it for.
+        The question asks for the empty cell, and a part of the other cell answers it; or it asks for the other cell.
         """
         for row, empty, column in self._cells("elsewhere"):
-            table, asked, part, rows = row.table, column, None, list[Row]()
-            instead = self._catalog.instead(table, empty)
-            others = {name: each for name, each in self._tables[table].columns.items() if each.ask and name != empty}
+            instead = self._catalog.instead(row.table, empty)
+            part: Part | None
             if instead and self._chosen.random() < _INSTEAD_SHARE:
-                name, part = self._chosen.choice(instead)
-                rows = [each for each in self._catalog.rows_with(table, name, part) if each.values[empty] is None]
-            elif any(each.near for each in others.values()):
-                filled = [name for name in others if self._catalog.empty_rows(table, empty, name)]
-                name = self._chosen.choice([name for name in filled if empty in others[name].near] or filled or [empty])
-                asked, rows = self._tables[table].columns[name], self._catalog.empty_rows(table, empty, name)
-                part = self._some_part(asked) if self._chosen.random() < _PART_SHARE else None
-            found = self._chosen.choice(rows) if rows and asked.ask and not (part and part.ages) else None
-            if found and (facts := self._facts(found, name, part)):
+                asked, (name, part) = column, self._chosen.choice(instead)
+                rows = [r for r in self._catalog.rows_with(row.table, name, part) if r.values[empty] is None]
+            elif confused := self._confused(row.table, empty):
+                asked, name, part = confused
+                rows = self._catalog.empty_rows(row.table, empty, name)
+            else:
+                continue
+            if not rows or not asked.ask or (part and part.ages):
+                continue
+            found = self._chosen.choice(rows)
+            if facts := self._catalog.facts(found, name, part):
                 wording = self._column_of(asked, self._name(found), part)
-                statements = [Statement(table, (Output(each),), where=(self._is(found),)) for each in (empty, name)]
+                statements = [Statement(row.table, (Output(each),), where=(self._is(found),)) for each in (empty, name)]
                 yield self._reading(wording, statements, [found], facts, subject=found)
+
+    def _confused(self, table: str, empty: str) -> tuple[Column, str, Part | None] | None:
+        """Return a column that people take for `empty`, its name, and perhaps a part; None if no column has `near`."""
+        others = {name: each for name, each in self._tables[table].columns.items() if each.ask and name != empty}
+        if not any(each.near for each in others.values()):
+            return None
+        filled = [name for name in others if self._catalog.empty_rows(table, empty, name)]
+        name = self._chosen.choice([name for name in filled if empty in others[name].near] or filled or [empty])
+        asked = self._tables[table].columns[name]
+        return asked, name, self._some_part(asked) if self._chosen.random() < _PART_SHARE else None
 
     def columns(self) -> Iterator[Draft]:
         """Yield drafts that ask for two columns of a row."""
@@ -212,7 +222,7 @@ class RowQuestions(Drafting):
                 continue
             parts = [part for part in column.parts.values() if part.ask_two]
             part = self._chosen.choice(parts) if parts and self._chosen.random() < _PART_SHARE else None
-            answers = [self._facts(each, name, part) for each in both]
+            answers = [self._catalog.facts(each, name, part) for each in both]
             if all(answers):
                 plain = "both_lists" if column.kind == "list" else "both"
                 wording = self._say(part.ask_two if part else self._either(column.ask_two, plain), **slots)
@@ -256,23 +266,13 @@ class RowQuestions(Drafting):
     def _column_of(self, column: Column, name: str, part: Part | None = None, **slots: str) -> Wording:
         return self._say((part and part.ask) or column.ask, **self._slots(column, name=name, **slots))
 
-    def _facts(self, row: Row, column: str, part: Part | None) -> list[str]:
-        return self._catalog.part(row, column, part) if part else self._catalog.facts(row, column)
-
-    def _answers_instead(self, row: Row, column: str) -> bool:
-        """Return whether the name of `row`, or another cell, may answer a question about `column`."""
-        return any(
-            word in fold(f"{row.name} {row.values[name]}")
-            for name, part in self._catalog.instead(row.table, column)
-            for word in part.words
-        )
-
     def _empty(self, row: Row, name: str, column: Column) -> Draft | None:
         empty = self._catalog.empty_rows(row.table, name)
         if not empty or not column.ask:
             return None
         found = self._chosen.choice(empty)
-        if self._answers_instead(found, name):
+        others = [(fold(f"{found.name} {found.values[o]}"), part) for o, part in self._catalog.instead(row.table, name)]
+        if any(word in other for other, part in others for word in part.words):  # the name or another cell may answer
             return None
         wording = self._column_of(column, self._name(found))
         return self._about_row(wording, found, [name], [self._words["refusal"]], evidence=False)

@@ -24,7 +24,7 @@ Messages = Sequence[JsonObject]
 Tools = Sequence[JsonObject] | None
 Ids = tuple[int, ...]  # token ids
 CALL_ID = "0" * 9  # the id of every call in demonstrations, so that a demonstration always has the same tokens
-_REMEMBERED = 2048  # maximum number of turns
+_REMEMBERED = 2048  # maximum number of turns whose ids are kept
 _EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 _PROBE_TOOL: JsonObject = {"name": "find_rows", "description": "Find rows.", "parameters": {"type": "object"}}
 
@@ -75,7 +75,7 @@ class ChatEncoder:
             return self._known.get(_key(messages, tools), ((), ""))
 
     def remember(self, messages: Messages, tools: Tools, token_ids: Ids) -> None:
-        """Keep `token_ids`, the ids of `messages`, whose last message is a turn of the model."""
+        """Keep `token_ids`, the ids of the conversation `messages`, whose last message is a turn of the model."""
         thought = messages[-1].get("reasoning_content") or ""
         self._has_thoughts = self._has_thoughts or bool(thought)
         with self._lock:
@@ -128,8 +128,8 @@ class ChatEncoder:
     def turn_text(self, messages: Messages, turn: JsonObject, tools: Tools, thinking: bool | None = None) -> str:
         """Return the text, without the end token, that the model would sample to write the message `turn`.
 
-        If the template does not render the thought of `turn`, the text begins with it. Raises ModelError when the
-        conversation with `turn` does not begin with the prompt.
+        If the template does not render the thought of `turn`, the text begins with the thought. Raises ModelError when
+        the conversation with `turn` does not begin with the prompt.
         """
         prompt = self._render(messages, tools, prompt=True, thinking=thinking)
         whole = self._render([*messages, turn], tools, prompt=False, thinking=thinking)

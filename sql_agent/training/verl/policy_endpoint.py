@@ -21,7 +21,7 @@ _CLIENTS = "verl.workers.rollout.llm_server"  # the module that defines the clie
 
 
 class FinalOnly:
-    """Is unpickled as vLLM's `RequestOutputKind.FINAL_ONLY`, so the sender need not import vLLM (7 s or more)."""
+    """A stand-in that is unpickled as vLLM's `RequestOutputKind.FINAL_ONLY`; it saves the import of vLLM (7 s)."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pkgutil.resolve_name, ("vllm.sampling_params:RequestOutputKind.FINAL_ONLY",)
@@ -93,7 +93,7 @@ def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
     """Run `count` PolicyEndpoint actors inside the context; `find_endpoints` finds these actors in the same Ray job.
 
     Ray spreads the actors over the hosts of its cluster. With `here`, the scheduling strategy for this host, all actors
-    run on this host and listen at 127.0.0.1.
+    run on this host and listen at 127.0.0.1, which only processes on this host can reach.
     """
     host = "127.0.0.1" if here else None
     options = [{"name": _name(index)} | ({"scheduling_strategy": here} if here else {}) for index in range(count)]

@@ -44,8 +44,8 @@ from sql_agent.training.verl.rollout_server import RolloutApp
 
 _POLL_S = 0.2
 _OPTIONS, _START = "verl.json", "start.jsonl"  # in the run's folder
-_LAST_WORD_S = 1.0  # for verl to end after its rollouts were lost
-_GRACE_S = 20.0  # for a process to end after SIGINT
+_LAST_WORD_S = 1.0  # time limit for verl to end after its rollouts were lost
+_GRACE_S = 20.0  # time limit for a process to end after SIGINT
 TRAINER_MODULE = "sql_agent.training.verl.verl_main"
 _SFT_MODULE = "sql_agent.training.verl.sft"
 _UNTRAINED_MODULE = "sql_agent.training.verl.untrained"
@@ -100,7 +100,7 @@ class VerlGrpo(TrainingAlgorithm):
         """Run supervised fine-tuning in another process while `verl` starts, unless a resumed run has its result.
 
         With `train.validate_untrained`, another process asks the untrained model the validation questions first. Raises
-        TrainingError if one fails.
+        TrainingError if a process fails.
         """
         run = self._log.folder
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():

@@ -95,7 +95,6 @@ class TableMapping(BaseModel):
 
     @property
     def tables(self) -> dict[str, _Section]:
-        """The sections by table."""
         return {table: section for table in TABLES if (section := getattr(self, table)) is not None}
 
     @classmethod

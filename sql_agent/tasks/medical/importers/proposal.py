@@ -58,7 +58,6 @@ def propose(records: Records) -> list[ProposedField]:
 
 
 def mapping_toml(fields: Sequence[ProposedField]) -> str:
-    """Return the text of the mapping file for `fields`."""
     lines = [] if any(language(field.name + field.example) == "zh" for field in fields) else ['separator = "; "']
     for table in dict.fromkeys(field.table for field in fields if field.table):
         of_table = [field for field in fields if field.table == table]
