@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from sql_agent.config.settings import Settings
 
 _SPEED_OF_GPUS = 0.55  # exponent: two GPUs were 1.51 times as fast as one, four 2.04 times (docs/lab/2026-11-21.md)
-_START_S = {"verl": 200.0, "local": 20.0}
-_DEMONSTRATION_S = {"verl": 60.0 / 1920, "local": 0.9}  # seconds for a demonstration, with the smallest measured model
+_START_S = {"verl": 300.0, "local": 20.0}
+_TUNING_START_S = {"verl": 30.0, "local": 0.0}  # imports, and the first demonstrations
+_DEMONSTRATION_S = {"verl": 0.009, "local": 0.9}  # seconds for a demonstration, with the smallest measured model
 _SAVE_S = {"verl": 8.0, "local": 2.0}  # seconds for one checkpoint of the smallest measured model
 
 
@@ -27,10 +28,10 @@ class Measured:
 
 
 _MEASURED = (
-    Measured("verl", "react", 0.494e9, 256, 2.9, 4.7, "0.5B with react, an H100 (docs/lab/2026-11-24.md)"),
-    Measured("verl", "react", 1.544e9, 256, 4.8, 3.7, "1.5B with react, a shared H200 (docs/lab/2026-11-23.md)"),
-    Measured("verl", "check-rewrite", 0.494e9, 512, 8.1, 9.7, "0.5B on Spider, a shared H200 (docs/lab/2026-11-23.md)"),
-    Measured("verl", "check-rewrite", 1.544e9, 512, 7.3, 7.8, "1.5B on Spider, a shared H200 (docs/lab/2026-11-23.md)"),
+    Measured("verl", "react", 0.494e9, 512, 4.4, 7.3, "0.5B with react, an H200 (docs/lab/2026-11-28.md)"),
+    Measured("verl", "react", 1.544e9, 256, 4.0, 4.5, "1.5B with react, an H100 (docs/lab/2026-11-28.md)"),
+    Measured("verl", "check-rewrite", 0.494e9, 512, 7.9, 6.6, "0.5B on Spider, an H100 (docs/lab/2026-11-28.md)"),
+    Measured("verl", "check-rewrite", 1.544e9, 512, 9.0, 9.7, "1.5B on Spider, an H100 (docs/lab/2026-11-28.md)"),
     Measured("local", "react", 0.135e9, 96, 32.0, 9.0, "135M, two cores (docs/lab/2026-11-23.md)"),
 )
 
@@ -68,10 +69,10 @@ def estimate(settings: Settings, parameters: int) -> Duration:
     asked = settings.data.val_questions + settings.data.natural_questions
     validations = 2 + (train.steps // settings.verl.test_every if settings.verl.test_every else 0)
     smallest = min(m.parameters for m in _MEASURED if m.backend == backend)
-    demonstrations = settings.sft.steps * settings.sft.batch
+    tuning = settings.sft.steps * settings.sft.batch * _DEMONSTRATION_S[backend] * parameters / smallest
     parts = {
         "start": _START_S[backend],
-        "fine-tuning": demonstrations * _DEMONSTRATION_S[backend] * parameters / smallest,
+        "fine-tuning": _TUNING_START_S[backend] + tuning if tuning else 0.0,
         f"{train.steps} steps": train.steps * (rollout_s + update_s),
         f"{validations} validations": validations * asked * nearest.rollout_s * math.sqrt(size) / nearest.rollouts,
         "checkpoints": (train.steps // train.save_every + 1) * _SAVE_S[backend] * parameters / smallest,

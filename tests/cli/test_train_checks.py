@@ -126,8 +126,8 @@ def test_memory_disk_and_time_are_printed_without_a_gpu(
         "gradients 6.2 6.2 6.2",
         "update needs 76.0 of 76.0 GB; micro-batches have at most 12556 tokens; vLLM gets 32.0 GB",
         "55.6 GB for checkpoints",
-        "A step: 15.1 s (rollouts 7.3",
-        "60 steps 15.1",
+        "A step: 18.7 s (rollouts 9.0",
+        "60 steps 18.7",
         "scaled from 1.5B on Spider",
     ):
         assert part in printed

@@ -16,7 +16,7 @@ from sql_agent.rollouts.metrics import differ
 from sql_agent.training.verl.interprocess import end_of_start_part
 
 # The attributes that verl's trainer sets when a part of its start has ended.
-_ENDS = {"resource_pool_manager": "verl's data", "reward_loop_manager": "actor", "llm_server_manager": "vLLM"}
+_ENDS = {"resource_pool_manager": "verl's queue, data", "reward_loop_manager": "actor", "llm_server_manager": "vLLM"}
 
 
 class SkipsZeroAdvantage:
