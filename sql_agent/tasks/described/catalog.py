@@ -367,6 +367,11 @@ class Catalog:
             yield place
             start = text.find(part, begins[place + 1])
 
+    @cache
+    def cells_with(self, table: str, column: str, part: str) -> int:
+        """Return the number of cells of a column that contain a text."""
+        return sum(1 for _ in self._containing(table, column, fold(part)))
+
     @lru_cache(maxsize=20_000)
     def _places(self, table: str, test: Comparison) -> frozenset[int]:
         if test.operator in {"LIKE", "NOT LIKE"}:

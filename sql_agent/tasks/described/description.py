@@ -35,7 +35,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 Wordings = tuple[str, ...]
 # The fields of a column that are lists of wordings.
-WORDINGS = ("ask", "ask_two", "confirm", "find", "find_two", "count", "any_of", "has", "lacks")
+WORDINGS = ("ask", "ask_two", "confirm", "find", "find_two", "count", "any_of", "has", "lacks", "mention")
 
 
 def _with(*slots: str) -> AfterValidator:
@@ -100,6 +100,8 @@ class Column(Record):
     then       maps another column to ways to ask for that column of the rows with {value}
     has        verb phrases for rows with {value}, such as "treat {value}"; `lacks` for rows without {value}
     parts      parts of a list, each under a name that you choose
+    mention    ways to ask for the one sentence of the cell of {name} that has {value}: a word of `mentioned`, a name of
+               a row, or an item of a list
     """
 
     kind: Kind
@@ -126,6 +128,8 @@ class Column(Record):
     has: _OfValue = ()
     lacks: _OfValue = ()
     parts: dict[str, Part] = Field(default_factory=dict)
+    mention: Annotated[Wordings, _with("name", "value")] = ()
+    mentioned: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -21,6 +21,7 @@ from sql_agent.questions.rewrite_checks import NamesIn
 from sql_agent.schemas import QueryLimits, Question, Style
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.description import Description, plain
+from sql_agent.tasks.described.detail_questions import DetailQuestions
 from sql_agent.tasks.described.drafts import Draft, Key
 from sql_agent.tasks.described.link_questions import LinkQuestions
 from sql_agent.tasks.described.question_maker import QuestionMaker
@@ -38,6 +39,7 @@ _WEIGHTS = {
     "lookup": 2.5,
     "yes_no": 2.0,
     "part": 1.5,
+    "mention": 1.5,
     "search": 2.0,
     "unanswerable": 1.7,
     "search_column": 0.7,
@@ -121,8 +123,10 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: r
     """Return drafts of all types. Only table questions use the random source `many_rows`; the others use `chosen`."""
     rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
     links, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
+    details = DetailQuestions(catalog, chosen)
     makers: list[Callable[[], Iterator[Draft]]] = [
         *(rows.lookup, rows.part, rows.columns, rows.yes_no, rows.comparison, rows.unanswerable, rows.elsewhere),
+        details.mention,
         *(searches.search, searches.related, searches.search_column, searches.range, searches.any_of),
         *(searches.two_conditions, searches.negation, searches.count, searches.group, searches.superlative),
         *(links.linked, links.linked_rows, links.two_hops, tables.listing, tables.aggregate, tables.per_group),

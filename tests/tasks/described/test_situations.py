@@ -61,6 +61,8 @@ label = "note"
 plural = "notes"
 near = ["food", "places"]
 ask = ["What is noted of {name}?"]
+mention = ["What about {value} and {name}?"]
+mentioned = ["desert", "eggs"]
 [tables.bird.columns.notes.parts.hardship]
 ask = ["Where does {name} suffer?"]
 words = ["desert", "winters"]
@@ -129,6 +131,18 @@ def test_a_part_of_a_text_is_the_sentences_with_one_of_its_words(
         (cell,) = {item.quote for item in question.evidence}
         sentences = cell.rstrip(".").split(". ")
         assert question.answer.split("; ") == [each for each in sentences if "desert" in each or "winters" in each]
+
+
+def test_a_detail_is_the_one_sentence_of_a_cell_with_a_word(
+    birds: tuple[dict[str, list[Question]], Database],
+) -> None:
+    asked = [q for q in everything(birds[0]) if q.task_type == "mention"]
+    assert asked
+    for question in asked:
+        (word,) = re.findall(r"hat about (\w+) and ", question.question)
+        (cell,) = {item.quote for item in question.evidence}
+        assert word in {"desert", "eggs"}
+        assert [each for each in cell.rstrip(".").split(". ") if word in each] == [question.answer]
 
 
 def test_another_cell_answers_where_the_cell_is_empty(birds: tuple[dict[str, list[Question]], Database]) -> None:
