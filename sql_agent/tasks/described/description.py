@@ -100,6 +100,7 @@ class Column(Record):
     then       maps another column to ways to ask for that column of the rows with {value}
     has        verb phrases for rows with {value}, such as "treat {value}"; `lacks` for rows without {value}
     parts      parts of a list, each under a name that you choose
+    share      how many times as often as other columns people ask about this one; above 1, also longer cells of it
     mention    ways to ask for the one sentence of the cell of {name} that has {value}: a word of `mentioned`, a name of
                a row, or an item of a list
     """
@@ -128,6 +129,7 @@ class Column(Record):
     has: _OfValue = ()
     lacks: _OfValue = ()
     parts: dict[str, Part] = Field(default_factory=dict)
+    share: float = Field(1.0, gt=0)
     mention: Annotated[Wordings, _with("name", "value")] = ()
     mentioned: tuple[str, ...] = ()
 

@@ -18,6 +18,7 @@ MOST_ROWS = 8  # maximum number of rows that an answer lists
 MOST_COUNTED = 10  # maximum number of counted rows that are evidence
 _MANY_WORDINGS = 4
 _LABEL_SHARE = 0.5  # share of the questions about a column with `also` that say the column's label
+_LONG_SHARE = 0.4  # share of the rows that are the one with the longest of four cells, where people ask for such cells
 Key = tuple[str, str]
 _Item = TypeVar("_Item")
 _Phrases = Mapping[str, tuple[str, ...]]
@@ -151,13 +152,20 @@ class Drafting:
         # A table's probability is the square root of its size, so that small tables are asked about too.
         weights = [len(by_table[table]) ** 0.5 for table in tables]
         # Otherwise the rows of a column with few filled cells would be asked about too often.
-        shares = {t: [(1 + len(self._catalog.filled_rows(t, c))) ** 0.25 for c in columns[t]] for t in tables}
+        asked = self._catalog.column
+        shares = {
+            t: [asked(t, c).share * (1 + len(self._catalog.filled_rows(t, c))) ** 0.25 for c in columns[t]]
+            for t in tables
+        }
         for _ in range(20 * sum(map(len, by_table.values())) if tables else 0):
             table = self._chosen.choices(tables, weights)[0]
             name = self._chosen.choices(columns[table], shares[table])[0]
             # Most rows of a real table have few columns filled.
-            row = self._chosen.choice(self._catalog.filled_rows(table, name) or by_table[table])
-            yield row, name, self._catalog.column(table, name)
+            rows, column = self._catalog.filled_rows(table, name) or by_table[table], self._catalog.column(table, name)
+            some = [self._chosen.choice(rows)]
+            if column.share > 1 and self._chosen.random() < _LONG_SHARE:
+                some += [self._chosen.choice(rows) for _ in range(3)]
+            yield max(some, key=lambda row: len(str(row.values[name]))), name, column
 
     def _table_columns(self, table: str, *kinds: str) -> dict[str, Column]:
         columns = self._tables[table].columns

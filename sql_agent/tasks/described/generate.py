@@ -87,7 +87,7 @@ def make_question_files(
         words, namings = task.words[description.lang], task.schema.names
         maker = QuestionMaker(catalog, database, words, namings, chosen, plain=style == "template")
         made = {
-            split: list(_questions(by_split[split], max(1, round(share * per_type)), maker, split))
+            split: list(_questions(by_split[split], max(1, round(share * per_type)), maker, split, description))
             for split, share in SHARES.items()
         }
     if not any(made.values()):
@@ -165,10 +165,12 @@ def _by_split(catalog: Catalog, drafts: Iterable[Draft], seed: int) -> dict[str,
     return found
 
 
-def _questions(drafts: Sequence[Draft], per_type: int, maker: QuestionMaker, split: str) -> Iterator[Question]:
+def _questions(
+    drafts: Sequence[Draft], per_type: int, maker: QuestionMaker, split: str, description: Description
+) -> Iterator[Question]:
     """Yield verified questions; of each type at most `per_type` times the weight of the type."""
     counts: Counter[str] = Counter()
-    for draft in _in_turn(drafts):
+    for draft in _in_turn(drafts, description):
         name = draft.task_type
         if counts[name] < round(per_type * _WEIGHTS.get(name, 1.0)):
             question = maker.question(draft, f"{split}-{name}-{counts[name] + 1}", held_out=split == "test")
@@ -177,16 +179,22 @@ def _questions(drafts: Sequence[Draft], per_type: int, maker: QuestionMaker, spl
                 yield question
 
 
-def _in_turn(drafts: Sequence[Draft]) -> list[Draft]:
-    """Return the drafts in a varied order: of each type, repeated tables and columns, or answers, come later."""
+def _in_turn(drafts: Sequence[Draft], description: Description) -> list[Draft]:
+    """Return the drafts in a varied order: of each type, repeated tables and columns, or answers, come later.
+
+    The drafts about a column with a `share` of 2 come twice as often as those about others.
+    """
     seen: Counter[tuple[object, ...]] = Counter()
     ranks = []
     for draft in drafts:
         outputs = tuple(output.column for each in draft.statements for output in each.outputs)
         tested = tuple((test.column, test.operator) for test in draft.statement.where)
         about = (draft.task_type, draft.statement.table, outputs, tested, draft.wording.templates)
+        asked = draft.statement.outputs[-1]
+        column = description.tables[asked.table or draft.statement.table].columns.get(asked.column)
         same = 0 if draft.from_rows else seen[draft.task_type, draft.facts]
-        share = len(draft.wording.templates) / 12 if draft.task_type == "part" else 1  # more wordings: more often
+        share = len(draft.wording.templates) / 12 if draft.task_type == "part" else 1.0  # more wordings: more often
+        share *= column.share if column else 1.0
         again = same // 40 if draft.task_type in {"yes_no", "unanswerable"} else 5 * same
         seen[about] += 1
         seen[draft.task_type, draft.facts] += 1

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice, pairwise
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -19,8 +20,8 @@ from sql_agent.database.hints import suggested_statements
 from sql_agent.schemas import Question
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.described_task import described_task
-from sql_agent.tasks.described.description import read_description
-from sql_agent.tasks.described.generate import make_question_files
+from sql_agent.tasks.described.description import Description, read_description
+from sql_agent.tasks.described.generate import _in_turn, make_question_files
 from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.table_rows import read_database
@@ -143,6 +144,20 @@ def test_a_detail_is_the_one_sentence_of_a_cell_with_a_word(
         (cell,) = {item.quote for item in question.evidence}
         assert word in {"desert", "eggs"}
         assert [each for each in cell.rstrip(".").split(". ") if word in each] == [question.answer]
+
+
+def test_a_column_is_asked_about_as_often_as_its_share_says_and_its_longer_cells_are_asked_more(
+    birds: tuple[dict[str, list[Question]], Database],
+) -> None:
+    path = Path(str(birds[1].source))
+    text = _BIRDS.replace('label = "place"\n', 'label = "place"\nshare = 3\n')
+    description = Description.model_validate(tomllib.loads(text))
+    catalog = Catalog(description, read_database(path))
+    drafts = list(islice(RowQuestions(catalog, random.Random(0)).lookup(), 400))
+    first = [draft.statement.outputs[0].column for draft in _in_turn(drafts, description)][:60]
+    assert first.count("places") > 2 * first.count("food") > 0
+    asked = [len(str(draft.expected[0][0])) for draft in drafts if draft.statement.outputs[0].column == "places"]
+    assert sum(asked) / len(asked) > 0.5 + mean(len(str(row.values["places"])) for row in catalog.rows["bird"])
 
 
 def test_another_cell_answers_where_the_cell_is_empty(birds: tuple[dict[str, list[Question]], Database]) -> None:
