@@ -259,6 +259,24 @@ class Catalog:
         return [(name, part) for name, each in columns for part in each.parts.values() if part.instead == column]
 
     @cache
+    def other_rows(self, table: str, column: str) -> list[tuple[Row, Row]]:
+        """Return (row, other row that the first one says it is) where only the other row has the cell of `column`."""
+        by_name = {row.name: row for row in self.filled_rows(table, column)}
+        parts = [
+            (c, part)
+            for c, of in self.table(table).columns.items()
+            for part in of.parts.values()
+            if column in part.same_row
+        ]
+        named = [(row, self.part(row, c, part)) for c, part in parts for row in self.rows_with(table, c, part)]
+        return [
+            (row, by_name[names[0]])
+            for row, names in named
+            if len(names) == 1 and names[0] in by_name and row.values[column] is None
+            if not any(self.part(row, c, part) for c, part in self.instead(table, column))
+        ]
+
+    @cache
     def rows_with(self, table: str, column: str, part: Part) -> list[Row]:
         """Return the rows that a question can name and whose cell of `column` has items of `part`."""
         return [row for row in self.filled_rows(table, column) if self.part(row, column, part)]

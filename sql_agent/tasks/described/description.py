@@ -60,7 +60,8 @@ class Part(Record):
     `ask` has ways to ask for these items, `ask_two` for those of {name} and {other}. A cell is not asked about if an
     item contains one of `unclear` but none of `words`. The items of a text are its sentences. Each character of
     `splits` divides items further. If the cell of the column `instead` is empty, the items answer questions about that
-    column. With `ages`, only the item for {age} is asked for.
+    column. With `ages`, only the item for {age} is asked for. `same_row` are columns: if the cell of
+    one is empty, and the item is the name of another row, the cell of that row answers.
     """
 
     ask: _OfRow = ()
@@ -71,6 +72,7 @@ class Part(Record):
     label: str = ""
     instead: str = ""
     ages: bool = False
+    same_row: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -223,6 +225,7 @@ class Table(Record):
             () if self.name is None else (self.name,),
             *((*column.near, *column.then) for column in self.columns.values()),
             *([part.instead] for column in self.columns.values() for part in column.parts.values() if part.instead),
+            *(part.same_row for column in self.columns.values() for part in column.parts.values()),
             *(claim.columns for claim in self.claims.values()),
             *(search.columns for search in self.searches.values()),
             *(*self.asked.values(), *chain(*self.pairs.values()), self.alike),

@@ -29,6 +29,7 @@ _SHARED = 12  # number of items of a row, the rarest ones, by which similar rows
 _MOST_OF_AN_END = 2  # maximum number of shared last characters of two names that count, each like a shared item
 _LEAST_ALIKE = 4  # minimum number of shared items and characters of two compared rows
 _INSTEAD_SHARE = 0.6  # share of the questions whose own column is empty, if a part of another column can answer them
+_OTHER_ROW_SHARE = 0.5  # share of them that another row answers, if this row names one with the same contents
 _PART_SHARE = 0.4  # share of the comparisons, and of the answers elsewhere, that are a part of a cell
 _MANY_TERMS = 50  # if a list has fewer terms, questions also name its other items
 
@@ -74,9 +75,13 @@ class RowQuestions(Drafting):
     def elsewhere(self) -> Iterator[Draft]:
         """Yield drafts with two statements: the first reads an empty cell, and the second the cell with the answer.
 
-        The question asks for the empty cell, and a part of the other cell answers it; or it asks for the other cell.
+        The question asks for the empty cell, and a part of the other cell, or the cell of another row, answers it; or
+        it asks for the other cell.
         """
         for row, empty, column in self._cells("elsewhere"):
+            if self._chosen.random() < _OTHER_ROW_SHARE and (pairs := self._catalog.other_rows(row.table, empty)):
+                yield from self._in_another_row(*self._chosen.choice(pairs), empty, column)
+                continue
             instead = self._catalog.instead(row.table, empty)
             part: Part | None
             if instead and self._chosen.random() < _INSTEAD_SHARE:
@@ -94,6 +99,14 @@ class RowQuestions(Drafting):
                 wording = self._column_of(asked, self._name(found), part)
                 statements = [Statement(row.table, (Output(each),), where=(self._is(found),)) for each in (empty, name)]
                 yield self._reading(wording, statements, [found], facts, subject=found)
+
+    def _in_another_row(self, row: Row, other: Row, empty: str, column: Column) -> Iterator[Draft]:
+        """Yield a draft that reads the empty cell of `row`, then that of `other`, as the hint says to do."""
+        part = self._some_part(column) if self._chosen.random() < _PART_SHARE else None
+        if column.ask and not (part and part.ages) and (facts := self._catalog.facts(other, empty, part)):
+            statements = [Statement(row.table, (Output(empty),), where=(self._is(each),)) for each in (row, other)]
+            wording = self._column_of(column, self._name(row), part)
+            yield self._reading(wording, statements, [other], facts, also=[row], subject=row)
 
     def _confused(self, table: str, empty: str) -> tuple[Column, str, Part | None] | None:
         """Return a column that people take for `empty`, its name, and perhaps a part; None if no column has `near`."""

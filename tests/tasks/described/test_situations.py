@@ -173,6 +173,28 @@ def test_another_cell_answers_where_the_cell_is_empty(birds: tuple[dict[str, lis
     assert refused and not any("hunts" in str(cell) for records in read for row in records for cell in row)
 
 
+def test_another_row_answers_where_the_row_says_that_it_is_this_one(tmp_path: Path) -> None:
+    names = {"Peewit": "Lapwing", "Windhover": "Kestrel", "Dabchick": "Grebe", "Throstle": "Thrush"}
+    with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        rows = [(name, None, None, f"Proper name: {proper}. Song: loud") for name, proper in names.items()]
+        rows += [
+            (proper, f"{proper.lower()} seeds", "parks", f"Popular name: {name}.") for name, proper in names.items()
+        ]
+        connection.executemany("INSERT INTO bird VALUES (?, ?, ?, ?)", rows)
+    part = '[tables.bird.columns.notes.parts.proper]\nask = ["What is {name} properly?"]\nlabel = "Proper name:"\n'
+    text = _BIRDS.replace(
+        "[tables.bird.columns.notes.parts.hardship]",
+        f'{part}same_row = ["food"]\n[tables.bird.columns.notes.parts.hardship]',
+        1,
+    )
+    catalog = Catalog(Description.model_validate(tomllib.loads(text)), read_database(tmp_path / "birds.db"))
+    drafts = [draft for draft in RowQuestions(catalog, random.Random(0)).elsewhere() if draft.subject]
+    found = {(d.subject.name, d.statement.where[0].value, *d.facts) for d in drafts if d.subject}
+    assert {(name, proper, f"{proper.lower()} seeds") for name, proper in names.items()} <= found
+    assert {draft.statements[0].where[0].value for draft in drafts} >= set(names)
+
+
 def test_every_other_part_has_several_items_as_long_as_there_are_such_parts(
     birds: tuple[dict[str, list[Question]], Database],
 ) -> None:
