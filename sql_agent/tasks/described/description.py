@@ -35,7 +35,20 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 Wordings = tuple[str, ...]
 # The fields of a column that are lists of wordings.
-WORDINGS = ("ask", "ask_two", "confirm", "find", "find_two", "count", "any_of", "has", "lacks", "mention")
+WORDINGS = (
+    "ask",
+    "ask_two",
+    "confirm",
+    "find",
+    "find_two",
+    "count",
+    "any_of",
+    "has",
+    "lacks",
+    "mention",
+    "ask_same",
+    "ask_which",
+)
 
 
 def _with(*slots: str) -> AfterValidator:
@@ -57,7 +70,8 @@ _OfValue = Annotated[Wordings, _with("value")]
 class Part(Record):
     """Some items of a list: those after a label in it, such as "codes: ", those that contain one of `words`, or both.
 
-    `ask` has ways to ask for these items, `ask_two` for those of {name} and {other}. A cell is not asked about if an
+    `ask` has ways to ask for these items, `ask_two` for those of {name} and {other}, and
+    `ask_same` to ask whether they are the same. A cell is not asked about if an
     item contains one of `unclear` but none of `words`. The items of a text are its sentences. Each character of
     `splits` divides items further. If the cell of the column `instead` is empty, the items answer questions about that
     column. With `ages`, only the item for {age} is asked for. `same_row` are columns: if the cell of
@@ -71,6 +85,7 @@ class Part(Record):
     splits: str = ""
     label: str = ""
     instead: str = ""
+    ask_same: Annotated[Wordings, _with("name", "other")] = ()
     ages: bool = False
     same_row: tuple[str, ...] = ()
 
@@ -105,6 +120,8 @@ class Column(Record):
     share      how many times as often as other columns people ask about this one; above 1, also longer cells of it
     mention    ways to ask for the one sentence of the cell of {name} that has {value}: a word of `mentioned`, a name of
                a row, or an item of a list
+    ask_same   ways to ask whether {name} and {other} have the same cell
+    ask_which  ways to ask which of {name} and {other} has {value}; {other} may be two names
     """
 
     kind: Kind
@@ -134,6 +151,8 @@ class Column(Record):
     share: float = Field(1.0, gt=0)
     mention: Annotated[Wordings, _with("name", "value")] = ()
     mentioned: tuple[str, ...] = ()
+    ask_same: Annotated[Wordings, _with("name", "other")] = ()
+    ask_which: Annotated[Wordings, _with("name", "other", "value")] = ()
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -1,13 +1,18 @@
-"""Questions about a detail: the one sentence of a long cell that has a word."""
+"""Questions about details: the one sentence of a cell that has a word, and whether or which of similar rows have it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
+from sql_agent.database.schema import fold
 from sql_agent.tasks.described.catalog import Row
-from sql_agent.tasks.described.description import Column
-from sql_agent.tasks.described.drafts import Draft, Drafting
+from sql_agent.tasks.described.description import Column, Part
+from sql_agent.tasks.described.drafts import Draft
+from sql_agent.tasks.described.row_questions import LEAST_ALIKE, RowQuestions, is_apart
+from sql_agent.tasks.described.statement import Output, Statement
+from sql_agent.tasks.described.words import Wording
 
 _LEAST_SENTENCES = 3  # minimum number of sentences of a cell of which one is asked for
 _MOST_OF_A_SENTENCE = 120  # maximum number of characters of such a sentence
@@ -15,11 +20,12 @@ _MORE = 10  # minimum number of characters of a sentence beside the word
 _COMMON = 0.05  # maximum share of a column's cells that have the word; 3 cells are always allowed
 _WHOLE = 0.2  # minimum share of the cells with an item in which it is whole; other items are parts of words
 _SHORT = 2  # maximum number of characters of a word that may be a part of another one by chance
+_MOST_OF_A_CELL = 400  # maximum number of characters of a cell of two or three that are compared
 _LONGEST_WORD = 24  # maximum number of characters of a word
 
 
-class DetailQuestions(Drafting):
-    """Yields drafts about details of named rows, in random order."""
+class DetailQuestions(RowQuestions):
+    """Yields drafts about named rows, also those about details, in random order."""
 
     def mention(self) -> Iterator[Draft]:
         """Yield drafts that ask for the one sentence of a cell that has a word, which no other cell of the row has."""
@@ -34,6 +40,55 @@ class DetailQuestions(Drafting):
             if words:
                 slots = self._slots(column, name=self._name(row), value=self._chosen.choice(words))
                 yield self._about_row(self._say(column.mention, **slots), row, [name], [found])
+
+    def same(self) -> Iterator[Draft]:
+        """Yield yes-no drafts that ask whether two similar rows have the same cell or part; yes and no take turns."""
+        wanted = True
+        for row, name, column in self._cells("same", "list", "text", "category"):
+            asked: list[tuple[Part | None, tuple[str, ...]]] = [
+                (part, part.ask_same) for part in column.parts.values() if part.ask_same
+            ]
+            asked += [(None, column.ask_same)] if column.ask_same else []
+            if not asked or not self._is_short(row, name):
+                continue
+            part, ways = self._chosen.choice(asked)
+            texts = {each: " ".join(self._catalog.facts(each, name, part)) for each in (row, *self._alike(row, name))}
+            similar = [each for each in texts if each is not row and are_same(texts[row], texts[each]) is wanted]
+            if similar:
+                other = self._chosen.choice(similar)
+                wording = self._say(ways, **self._slots(column, name=self._name(row), other=self._name(other)))
+                yield self._of_both(wording, [row, other], name, self._yes(is_true=wanted))
+                wanted = not wanted
+
+    def which(self) -> Iterator[Draft]:
+        """Yield drafts that ask which of two or three similar rows has an item."""
+        for row, name, column in self._cells("which", "list", "text"):
+            if not column.ask_which or not self._is_short(row, name):
+                continue
+            word = self._chosen.choice(self._said_in(row, name, column) or [""])
+            said = self._chosen.choice([word, *self._catalog.description.said.get(word, ())])
+            known = column.vocabulary or word in self._catalog.terms(row.table, name)
+            others = [each for each in self._alike(row, name) if word and known and not _has(each, name, word, said)]
+            if not others or any(said in each.name for each in (row, *others)):
+                continue
+            rows = self._shuffled([row, *others[: self._chosen.choice((1, 1, 2))]])
+            first, *rest = map(self._name, rows)
+            slots = self._slots(column, name=first, other=self._words["comma"].join(rest), value=said)
+            yield self._of_both(self._say(column.ask_which, **slots), rows, name, [row.name])
+
+    def _alike(self, row: Row, name: str) -> list[Row]:
+        similar = self._similar(row, name, LEAST_ALIKE if self._tables[row.table].alike else 1)
+        return [each for each in similar if self._is_short(each, name)]
+
+    @staticmethod
+    def _is_short(row: Row, name: str) -> bool:
+        return 0 < len(str(row.values[name] or "")) <= _MOST_OF_A_CELL
+
+    def _of_both(self, wording: Wording, rows: Sequence[Row], name: str, facts: Sequence[str]) -> Draft:
+        """Return a draft whose statement reads the names of `rows` and their cells of a column."""
+        outputs = Output(rows[0].name_column), Output(name)
+        cells = Statement(rows[0].table, outputs, where=tuple(map(self._is, rows)), any_test=True)
+        return self._reading(wording, [cells], rows, facts)
 
     def _words_to_ask(self, row: Row, name: str, column: Column, sentence: str) -> list[str]:
         """Return the words of a sentence that stand once in the row and in few cells of the column.
@@ -88,6 +143,26 @@ class DetailQuestions(Drafting):
 
     def _whole(self, table: str, column: str, item: str) -> int:
         return self._catalog.terms(table, column)[item]
+
+
+def _has(row: Row, name: str, *words: str) -> bool:
+    """Return whether the cell of a row may have one of `words`, or a part of it."""
+    return not all(is_apart(word, fold(str(row.values[name]))) for word in words)
+
+
+def are_same(text: str, other: str) -> bool | None:
+    """Return whether two texts say the same; None if they may.
+
+    They do not if only their numbers differ, or if each has a word of which the other has no part.
+    """
+    words, others = (set(re.findall(r"\w+", fold(each))) for each in (text, other))
+    if not words or not others or words == others:
+        return True if words and words == others else None
+    beside = [re.split(r"\d+", each) for each in (text, other)]
+    if beside[0] == beside[1]:
+        return False
+    pairs = (words, fold(other)), (others, fold(text))
+    return False if all(any(is_apart(word, cell) for word in mine) for mine, cell in pairs) else None
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:

@@ -25,7 +25,6 @@ from sql_agent.tasks.described.detail_questions import DetailQuestions
 from sql_agent.tasks.described.drafts import Draft, Key
 from sql_agent.tasks.described.link_questions import LinkQuestions
 from sql_agent.tasks.described.question_maker import QuestionMaker
-from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.splits import MAX_CLUSTER, SHARES, Splits
 from sql_agent.tasks.described.table_questions import TableQuestions
@@ -40,6 +39,9 @@ _WEIGHTS = {
     "yes_no": 2.0,
     "part": 1.5,
     "mention": 1.5,
+    "comparison": 0.3,
+    "same": 0.5,
+    "which": 0.5,
     "search": 2.0,
     "unanswerable": 1.7,
     "search_column": 0.7,
@@ -121,12 +123,11 @@ def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
 
 def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: random.Random) -> list[Draft]:
     """Return drafts of all types. Only table questions use the random source `many_rows`; the others use `chosen`."""
-    rows, searches = RowQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
+    rows, searches = DetailQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
     links, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
-    details = DetailQuestions(catalog, chosen)
     makers: list[Callable[[], Iterator[Draft]]] = [
         *(rows.lookup, rows.part, rows.columns, rows.yes_no, rows.comparison, rows.unanswerable, rows.elsewhere),
-        details.mention,
+        *(rows.mention, rows.same, rows.which),
         *(searches.search, searches.related, searches.search_column, searches.range, searches.any_of),
         *(searches.two_conditions, searches.negation, searches.count, searches.group, searches.superlative),
         *(links.linked, links.linked_rows, links.two_hops, tables.listing, tables.aggregate, tables.per_group),

@@ -27,7 +27,7 @@ _MOST_SHOWN = 1500  # maximum number of characters of a whole row
 _TRIES = 5  # maximum number of rows in which a word for the answer no is sought
 _SHARED = 12  # number of items of a row, the rarest ones, by which similar rows are found
 _MOST_OF_AN_END = 2  # maximum number of shared last characters of two names that count, each like a shared item
-_LEAST_ALIKE = 4  # minimum number of shared items and characters of two compared rows
+LEAST_ALIKE = 4  # minimum number of shared items and characters of two compared rows
 _INSTEAD_SHARE = 0.6  # share of the questions whose own column is empty, if a part of another column can answer them
 _OTHER_ROW_SHARE = 0.5  # share of them that another row answers, if this row names one with the same contents
 _PART_SHARE = 0.4  # share of the comparisons, and of the answers elsewhere, that are a part of a cell
@@ -216,7 +216,7 @@ class RowQuestions(Drafting):
         """Yield drafts that ask which of two rows has the larger number or later date, or for a column of both."""
         for row, name, column in self._cells("comparison", "number", "date", "category", "list", "text"):
             alike = self._tables[row.table].alike
-            similar = self._similar(row, name, _LEAST_ALIKE if alike else 1)
+            similar = self._similar(row, name, LEAST_ALIKE if alike else 1)
             if not similar:
                 continue
             other = similar[0] if alike else self._chosen.choice(similar)

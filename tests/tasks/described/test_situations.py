@@ -21,6 +21,7 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import Description, read_description
+from sql_agent.tasks.described.detail_questions import DetailQuestions
 from sql_agent.tasks.described.generate import _in_turn, make_question_files
 from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
@@ -193,6 +194,29 @@ def test_another_row_answers_where_the_row_says_that_it_is_this_one(tmp_path: Pa
     found = {(d.subject.name, d.statement.where[0].value, *d.facts) for d in drafts if d.subject}
     assert {(name, proper, f"{proper.lower()} seeds") for name, proper in names.items()} <= found
     assert {draft.statements[0].where[0].value for draft in drafts} >= set(names)
+
+
+def test_similar_rows_are_asked_whether_they_are_the_same_and_which_of_them_has_an_item(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        food = ("seeds; worms", "worms; seeds", "seeds; moths", "worms; voles", "seeds; worms")
+        rows = [
+            (f"{name} finch", eaten, "parks; heaths; lakes; dunes") for name, eaten in zip(_FIRST, food, strict=False)
+        ]
+        connection.executemany("INSERT INTO bird (bird, food, places) VALUES (?, ?, ?)", rows)
+    ways = 'ask_same = ["Do {name} and {other} eat alike?"]\nask_which = ["{name} or {other}, who eats {value}?"]\n'
+    text = _BIRDS.replace('label = "food"\n', f'label = "food"\n{ways}', 1)
+    catalog = Catalog(Description.model_validate(tomllib.loads(text)), read_database(tmp_path / "birds.db"))
+    details = DetailQuestions(catalog, random.Random(0))
+    asked, chosen = list(details.same()), list(details.which())
+    assert len(asked) > 9 and chosen
+    assert {draft.facts for draft in asked[::2]} == {("yes",)} and {draft.facts for draft in asked[1::2]} == {("no",)}
+    for draft in asked:
+        one, other = (set(str(cell).split("; ")) for _, cell in draft.expected)
+        assert draft.facts[0] == ("yes" if one == other else "no")
+    for draft in chosen:
+        having = [name for name, cell in draft.expected if draft.wording.slots["value"] in str(cell)]
+        assert having == [*draft.facts]
 
 
 def test_every_other_part_has_several_items_as_long_as_there_are_such_parts(
