@@ -114,7 +114,7 @@ class Column(Record):
     confirm    ways to ask whether {value} is in the cell of {name}
     find       ways to ask for the rows with {value}; `count` for their number; `any_of` for any three of them
     find_two   ways to ask for the rows with {value} and {and_other}, a phrase of another column's `has` or `lacks`
-    then       maps another column to ways to ask for that column of the rows with {value}
+    then       maps another column, or "column.part", to ways to ask for it in the rows with {value}
     has        verb phrases for rows with {value}, such as "treat {value}"; `lacks` for rows without {value}
     parts      parts of a list, each under a name that you choose
     share      how many times as often as other columns people ask about this one; above 1, also longer cells of it
@@ -242,7 +242,7 @@ class Table(Record):
     def _complete(self) -> Self:
         names = chain(
             () if self.name is None else (self.name,),
-            *((*column.near, *column.then) for column in self.columns.values()),
+            *((*column.near, *map(owner_of, column.then)) for column in self.columns.values()),
             *([part.instead] for column in self.columns.values() for part in column.parts.values() if part.instead),
             *(part.same_row for column in self.columns.values() for part in column.parts.values()),
             *(claim.columns for claim in self.claims.values()),
@@ -301,6 +301,11 @@ class Description(Record):
         return self
 
 
+def owner_of(name: str) -> str:
+    """Return the column of a name "column.part" or "column"."""
+    return name.partition(".")[0]
+
+
 def column_of(name: str, table: str) -> tuple[str, str]:
     """Return (table, column) for a name "table.column", or for a name "column" in `table`."""
     owner, _, column = name.rpartition(".")
@@ -330,7 +335,7 @@ def restricted(description: Description, columns: Mapping[str, Collection[str]])
             key: column.model_copy(
                 update={
                     "near": tuple(filter(has, column.near)),
-                    "then": {other: ways for other, ways in column.then.items() if has(other)},
+                    "then": {other: ways for other, ways in column.then.items() if has(owner_of(other))},
                     "vocabulary": tuple(filter(has, column.vocabulary)),
                 }
             )

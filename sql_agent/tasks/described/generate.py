@@ -45,6 +45,7 @@ _WEIGHTS = {
     "search": 2.0,
     "unanswerable": 1.7,
     "search_column": 0.7,
+    "two_hops": 0.6,
     "columns": 0.4,
     "count": 0.7,
     "negation": 0.2,

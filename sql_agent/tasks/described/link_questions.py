@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.description import Link
 from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Join, Output, Statement
 from sql_agent.tasks.described.words import is_noun, is_person
+
+_MOST_COLUMNS = 4  # maximum number of drafts about the same linked rows, each about another column
 
 
 class LinkQuestions(Drafting):
@@ -39,23 +42,25 @@ class LinkQuestions(Drafting):
         for link, row, targets in self._pairs(contains=True):
             other = self._tables[link.target[0]]
             choices = [name for name, column in other.columns.items() if name != other.name and column.kind != "flag"]
-            column = self._chosen.choice(list(link.ask) or choices)
-            answers = [self._catalog.facts(target, column) for target in targets]
-            if len(targets) > link.most or not all(answers) or not all(target.named for target in targets):
+            if len(targets) > link.most or not all(target.named for target in targets):
                 continue
-            described, several = other.columns[column], len(targets) > 1
-            slots = self._slots(described, name=self._name(row), link=link.label) | {"label": described.labels}
-            first = Statement(row.table, (Output(link.source[1]),), where=(self._is(row),))
-            outputs = (*([Output(targets[0].name_column)] if several else []), Output(column))
-            second = Statement(link.target[0], outputs, where=tuple(map(self._is, targets)), any_test=several)
-            wording = self._say(self._either(link.ask.get(column, ()), "of_linked"), **slots)
-            facts = self._by_name(targets, answers)
-            yield self._reading(wording, (first, second), targets, facts, also=[row], subject=row)
+            first, several = Statement(row.table, (Output(link.source[1]),), where=(self._is(row),)), len(targets) > 1
+            answers = {c: [self._catalog.facts(t, c) for t in targets] for c in self._shuffled(link.ask or choices)}
+            for column in islice((c for c in answers if all(answers[c])), _MOST_COLUMNS):
+                described = other.columns[column]
+                slots = self._slots(described, name=self._name(row), link=link.label) | {"label": described.labels}
+                outputs = (*([Output(targets[0].name_column)] if several else []), Output(column))
+                second = Statement(link.target[0], outputs, where=tuple(map(self._is, targets)), any_test=several)
+                wording = self._say(self._either(link.ask.get(column, ()), "of_linked"), **slots)
+                facts = self._by_name(targets, answers[column])
+                yield self._reading(wording, (first, second), targets, facts, also=[row], subject=row)
 
     def _pairs(self, *, contains: bool) -> list[tuple[Link, Row, tuple[Row, ...]]]:
-        """Return (link, named row, rows to which the row refers) in random order."""
+        """Return (link, named row, rows to which the row refers) at random, the links in turn while they last."""
         links = [link for link in self._links() if link.contains == contains]
-        return self._shuffled([(link, *pair) for link in links for pair in self._catalog.linked(link) if pair[0].named])
+        each = [self._shuffled(pair for pair in self._catalog.linked(link) if pair[0].named) for link in links]
+        turns = [(turn, at) for at, pairs in enumerate(each) for turn in range(len(pairs))]
+        return [(links[at], *each[at][turn]) for turn, at in sorted(turns)]
 
     def linked_rows(self) -> Iterator[Draft]:
         """Yield drafts that ask which rows, or how many, refer to a named row, and to which row most rows refer."""

@@ -8,8 +8,9 @@ from dataclasses import replace
 from itertools import islice
 
 from sql_agent.schemas import Cell
+from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.conditions import Condition, searching
-from sql_agent.tasks.described.description import Column
+from sql_agent.tasks.described.description import Column, owner_of
 from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_noun, with_article
@@ -72,12 +73,17 @@ class SearchQuestions(Drafting):
             found = self._catalog.meeting(table, condition, most=_MOST_THEN)
             if not found or not all(row.named for row in found):
                 continue
-            columns = (c for c in self._shuffled(then) if all(self._catalog.facts(row, c) for row in found))
-            for column in islice(columns, _MOST_COLUMNS):
-                statement = Statement(table, (Output(name), Output(column)), where=condition.tests)
-                wording = self._condition_wording(then[column], table, condition)
-                facts = self._by_name(found, [self._catalog.facts(row, column) for row in found])
+            answers = {asked: [self._then(row, asked) for row in found] for asked in self._shuffled(then)}
+            for asked in islice((asked for asked in answers if all(answers[asked])), _MOST_COLUMNS):
+                statement = Statement(table, (Output(name), Output(owner_of(asked))), where=condition.tests)
+                wording = self._condition_wording(then[asked], table, condition)
+                facts = self._by_name(found, answers[asked])
                 yield self._reading(wording, [statement], found, facts, conditions=(condition,))
+
+    def _then(self, row: Row, asked: str) -> list[str]:
+        """Return the facts of the column or the "column.part" `asked` of a row."""
+        name, _, part = asked.partition(".")
+        return self._catalog.facts(row, name, self._catalog.column(row.table, name).parts[part] if part else None)
 
     def any_of(self) -> Iterator[Draft]:
         """Yield drafts that ask for any three of the rows that meet a condition."""

@@ -23,6 +23,7 @@ from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import Description, read_description
 from sql_agent.tasks.described.detail_questions import DetailQuestions
 from sql_agent.tasks.described.generate import _in_turn, make_question_files
+from sql_agent.tasks.described.link_questions import LinkQuestions
 from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.table_rows import read_database
@@ -217,6 +218,41 @@ def test_similar_rows_are_asked_whether_they_are_the_same_and_which_of_them_has_
     for draft in chosen:
         having = [name for name, cell in draft.expected if draft.wording.slots["value"] in str(cell)]
         assert having == [*draft.facts]
+
+
+def test_a_part_of_a_cell_is_asked_of_the_rows_that_have_something(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        notes = "It sings. {} die in the desert"
+        rows = [(f"{each} tern", "nectar; seeds", notes.format(each)) for each in _FIRST[:3]] + [
+            ("Owl", "voles", "Shy")
+        ]
+        connection.executemany("INSERT INTO bird (bird, food, notes) VALUES (?, ?, ?)", rows)
+    ways = 'then = {"notes.hardship" = ["Where do eaters of {value} suffer?"]}\n'
+    text = _BIRDS.replace('label = "food"\n', f'label = "food"\n{ways}', 1)
+    catalog = Catalog(Description.model_validate(tomllib.loads(text)), read_database(tmp_path / "birds.db"))
+    drafts = [*SearchQuestions(catalog, random.Random(0)).search_column()]
+    assert {draft.facts for draft in drafts} == {tuple(f"{each} tern: {each} die in the desert" for each in _FIRST[:3])}
+    with pytest.raises(ValueError, match="is not one of the columns"):
+        Description.model_validate(tomllib.loads(text.replace('"notes.hardship"', '"song.hardship"')))
+
+
+def test_questions_over_two_tables_take_the_links_in_turn(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        connection.execute("CREATE TABLE pest (pest TEXT, enemies TEXT)")
+        rows = [(f"{each} tern", f"{food}; ants", "parks") for each, food in zip(_FIRST, _FOOD, strict=False)]
+        connection.executemany("INSERT INTO bird (bird, food, places) VALUES (?, ?, ?)", rows)
+        pests = [(food, "nobody") for food in _FOOD[:12]] + [("rats", "Red tern")]
+        connection.executemany("INSERT INTO pest VALUES (?, ?)", pests)
+    pest = '[tables.pest]\nlabel = "pest"\nplural = "pests"\nname = "pest"\n[tables.pest.columns.pest]\nkind = "name"\n'
+    pest += 'label = "name"\n[tables.pest.columns.enemies]\nkind = "list"\nlabel = "enemy"\nseparator = "; "\n'
+    ends = ('["bird", "food"]', '["pest", "pest"]'), ('["pest", "enemies"]', '["bird", "bird"]')
+    links = [f'[[links]]\nsource = {a}\ntarget = {b}\nlabel = "it"\ncontains = true\n' for a, b in ends]
+    description = Description.model_validate(tomllib.loads(_BIRDS + pest + "".join(links)))
+    catalog = Catalog(description, read_database(tmp_path / "birds.db"))
+    first = [draft.statements[0].table for draft in islice(LinkQuestions(catalog, random.Random(0)).two_hops(), 4)]
+    assert set(first) == {"bird", "pest"}
 
 
 def test_every_other_part_has_several_items_as_long_as_there_are_such_parts(
