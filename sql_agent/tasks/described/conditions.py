@@ -115,9 +115,10 @@ def periods(column: str, cells: Sequence[Cell], lang: Lang, month_names: Sequenc
 
 
 def sentences_by_age(sentences: Sequence[str]) -> dict[str, str]:
-    """Return {age: sentence} for ages of children, such as 4岁半, that lie inside the span of one sentence only.
+    """Return {age: sentence} for ages of children, such as 8个月, that lie inside the span of one sentence only.
 
-    Return {} if a sentence has 岁 without one clear span, such as 一岁 or 小于3岁.
+    Return {} if a sentence has 岁 without one clear span, such as 一岁 or 小于3岁. Return no age in months if a sentence
+    has months but no 岁: it may be an age, such as 6个月以下, or a time, such as 连用2个月.
     """
     years: dict[str, tuple[float, float]] = {}
     for sentence in sentences:
@@ -127,10 +128,13 @@ def sentences_by_age(sentences: Sequence[str]) -> dict[str, str]:
                 return {}
             years[sentence] = _years(*spans[0])
     by_age = {}
-    for halves in range(2, 2 * _OLDEST):
-        inside = [sentence for sentence, (least, most) in years.items() if least <= halves / 2 <= most]
-        if len(inside) == 1 and halves / 2 not in years[inside[0]]:
-            by_age[f"{halves // 2}岁{'半' * (halves % 2)}"] = inside[0]
+    ages = {f"{halves // 2}岁{'半' * (halves % 2)}": halves / 2 for halves in range(2, 2 * _OLDEST)}
+    if not any("月" in sentence and "岁" not in sentence for sentence in sentences):
+        ages |= {f"{months}个月": months / 12 for months in range(2, 12)}
+    for shown, age in ages.items():
+        inside = [sentence for sentence, (least, most) in years.items() if least <= age <= most]
+        if len(inside) == 1 and age not in years[inside[0]]:
+            by_age[shown] = inside[0]
     return by_age
 
 

@@ -185,6 +185,7 @@ class Claim(Record):
     unclear       words with which a cell decides nothing
     ignored       longer words that contain one of the other words but mean something else
     silent        whether cells without any of the words mean no, provided that the first of `columns` is filled
+    topic         words of which silent cells must contain one: what does not speak of food forbids none by silence
     """
 
     columns: tuple[str, ...] = Field(min_length=1)
@@ -196,6 +197,7 @@ class Claim(Record):
     unclear: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     silent: bool = False
+    topic: tuple[str, ...] = ()
 
 
 class Search(Record):

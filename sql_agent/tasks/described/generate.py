@@ -191,11 +191,12 @@ def _in_turn(drafts: Sequence[Draft], description: Description) -> list[Draft]:
     for draft in drafts:
         outputs = tuple(output.column for each in draft.statements for output in each.outputs)
         tested = tuple((test.column, test.operator) for test in draft.statement.where)
-        about = (draft.task_type, draft.statement.table, outputs, tested, draft.wording.templates)
-        asked = draft.statement.outputs[-1]
+        wording, asked = draft.wording, draft.statement.outputs[-1]
+        item = wording.slots.get("item")
+        about = (draft.task_type, draft.statement.table, outputs, tested, wording.templates, item)
         column = description.tables[asked.table or draft.statement.table].columns.get(asked.column)
         same = 0 if draft.from_rows else seen[draft.task_type, draft.facts]
-        share = len(draft.wording.templates) / 12 if draft.task_type == "part" else 1.0  # more wordings: more often
+        share = len(wording.templates) / 12 if draft.task_type == "part" else 1.0  # more wordings: more often
         share *= column.share if column else 1.0
         again = same // 40 if draft.task_type in {"yes_no", "unanswerable"} else 5 * same
         seen[about] += 1

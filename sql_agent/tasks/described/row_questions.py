@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import takewhile
@@ -22,7 +22,9 @@ from sql_agent.tasks.described.words import Wording, is_person
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # The key of the sentence that asks whether a row meets a condition, by the condition's phrase.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
-_CLAIMS_SHARE = 0.35  # share of claims among the yes-no questions of a table with claims
+_CLAIMS_SHARE = 0.5  # share of claims among the yes-no questions of a table with claims
+_BOTH_SIDES = 20  # number of rows with the rarer verdict on a claim from which the claim is drawn as often as others
+_ONE_SIDED_SHARE = 0.05  # share of a claim on which no two rows differ, compared with other claims
 _MOST_SHOWN = 1500  # maximum number of characters of a whole row
 _TRIES = 5  # maximum number of rows in which a word for the answer no is sought
 _SHARED = 12  # number of items of a row, the rarest ones, by which similar rows are found
@@ -143,7 +145,7 @@ class RowQuestions(Drafting):
             claims = self._tables[row.table].claims
             wanted = self._chosen.random() < 0.5
             if claims and self._chosen.random() < _CLAIMS_SHARE:
-                draft = self._claimed(row, self._chosen.choice(list(claims.values())), wanted=wanted)
+                draft = self._claimed(row.table, wanted=wanted)
             elif column.kind in {"list", "text"}:
                 draft = self._contained(row, name, column, wanted=wanted)
             else:
@@ -193,21 +195,56 @@ class RowQuestions(Drafting):
                 return self._about_row(wording, row, [name], self._yes(is_true=wanted))
         return None
 
-    def _claimed(self, row: Row, claim: Claim, *, wanted: bool) -> Draft | None:
-        """Return a draft with the answer `wanted` about a claim or its opposite; None if the cells do not decide it."""
-        texts = {column: fold(str(row.values[column] or "")) for column in claim.columns}
-        item = self._chosen.choice(list(claim.about) or [""])
-        decided = decide(claim, texts.values(), item)
-        if decided is None:
+    def _claimed(self, table: str, *, wanted: bool) -> Draft | None:
+        """Return a draft with the answer `wanted` about a claim or its opposite, in a row whose cells decide it so.
+
+        If the row were drawn first, nearly all rows would lack the claim's words, and the wording would tell the answer.
+        """
+        key, item = self._chosen.choices(*self._claims(table))[0]
+        claim = self._tables[table].claims[key]
+        opposite = bool(claim.ask_not) and self._chosen.random() < 0.5
+        decided = wanted != opposite
+        rows = self._decided(table, key, item)[decided]
+        if not rows:
             return None
-        opposite = decided != wanted
-        deciding = [c for c, text in texts.items() if any(word in text for word in (*claim.yes, *claim.no))]
-        # If the first column is empty, the absence of words means nothing.
-        if (opposite and not claim.ask_not) or not (deciding or texts[claim.columns[0]]):
-            return None
-        wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
+        row, texts = self._chosen.choice(rows)
+        spoken = claim.model_copy(update={"silent": False})
+        deciding = [column for column, text in texts.items() if decide(spoken, [text], item) is decided]
         columns = deciding[:1] or [column for column, text in texts.items() if text]
+        wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
         return self._about_row(wording, row, columns, self._yes(is_true=wanted))
+
+    @cache
+    def _claims(self, table: str) -> tuple[list[tuple[str, str]], list[float]]:
+        """Return the claims of a table with each of their items, and how often each is drawn.
+
+        A claim that nearly all rows decide alike is rare, because its wording gives away the answer.
+        """
+        about = {key: claim.about or {"": ()} for key, claim in self._tables[table].claims.items()}
+        pairs = [(key, item) for key, items in about.items() for item in items]
+        fewest = [min(map(len, self._decided(table, *pair).values())) for pair in pairs]
+        shares = [max(_ONE_SIDED_SHARE, min(1.0, few / _BOTH_SIDES)) for few in fewest]
+        return pairs, [share / len(about[key]) ** 0.5 for share, (key, _) in zip(shares, pairs, strict=True)]
+
+    @cache
+    def _decided(self, table: str, key: str, item: str) -> dict[bool, list[tuple[Row, dict[str, str]]]]:
+        """Return the rows, with their cells, that decide a claim about `item`, by verdict."""
+        claim = self._tables[table].claims[key]
+        spoken = claim.model_copy(update={"silent": False})
+        found: dict[bool, list[tuple[Row, dict[str, str]]]] = {True: [], False: []}
+        for row, texts in self._lower_cells(table, claim.columns):
+            # If the first column is empty, the absence of words means nothing.
+            verdict = decide(claim if texts[claim.columns[0]] else spoken, texts.values(), item)
+            if verdict is not None:
+                found[verdict].append((row, texts))
+        return found
+
+    @cache
+    def _lower_cells(self, table: str, columns: Sequence[str]) -> list[tuple[Row, dict[str, str]]]:
+        """Return the rows that a question can name, each with its cells of `columns` in lower case, if one is filled."""
+        rows = self._catalog.named(table)
+        cells = [(row, {column: fold(str(row.values[column] or "")) for column in columns}) for row in rows]
+        return [(row, texts) for row, texts in cells if any(texts.values())]
 
     def _yes(self, *, is_true: bool) -> list[str]:
         return [self._words["yes" if is_true else "no"]]
@@ -361,26 +398,39 @@ class RowQuestions(Drafting):
         return None if invented.casefold() in known or row.name.casefold() in invented.casefold() else invented
 
 
+@cache
+def _lower(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(fold, words))
+
+
+@cache
+def _longer(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the `words`, in lower case, that contain one of `others`."""
+    return tuple(word for word in _lower(words) if any(other in word for other in _lower(others)))
+
+
 def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:
     """Return whether `texts`, cells in lower case, say yes to a claim about `item`; None if they decide nothing."""
-    joined = "\n".join(texts)
+    joined = whole = "\n".join(texts)
     if not joined.strip():
         return None
     if claim.about:
-        joined = "\n".join(part for part in _SENTENCE.split(joined) if any(fold(w) in part for w in claim.about[item]))
-    for word in sorted(claim.ignored, key=len, reverse=True):
-        joined = joined.replace(fold(word), " ")
-    longer = [fold(word) for word in claim.no if any(fold(each) in fold(word) for each in claim.yes)]
-    if any(word in joined for word in longer):  # "no prescription" is not "prescription"
+        about = _lower(claim.about[item])
+        parts = _SENTENCE.split(joined) if any(word in joined for word in about) else ()
+        joined = "\n".join(part for part in parts if any(word in part for word in about))
+    for word in sorted(_lower(claim.ignored), key=len, reverse=True):
+        joined = joined.replace(word, " ")
+    if any(word in joined for word in _longer(claim.no, claim.yes)):  # "no prescription" is not "prescription"
         return False
-    has_yes, has_no, is_unclear = (
-        any(fold(word) in joined for word in words) for words in (claim.yes, claim.no, claim.unclear)
+    has_yes, has_no, is_unclear, has_topic = (
+        any(word in text for word in _lower(words))
+        for words, text in ((claim.yes, joined), (claim.no, joined), (claim.unclear, joined), (claim.topic, whole))
     )
     if is_unclear or (has_yes and has_no):
         return None
     if has_yes:
         return True
-    return False if has_no or claim.silent else None
+    return False if has_no or (claim.silent and (has_topic or not claim.topic)) else None
 
 
 def _same_end(one: str, other: str) -> int:
