@@ -305,8 +305,13 @@ class RowQuestions(Drafting):
 
     def unanswerable(self) -> Iterator[Draft]:
         """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""
-        makers = {"empty": self._empty, "name": self._unknown_name, "column": self._unknown_column}
-        kinds = ("empty", "empty", "name", "name", "column", "column", "table")
+        makers = {
+            "empty": self._empty,
+            "name": self._unknown_name,
+            "column": self._unknown_column,
+            "part": self._unsaid,
+        }
+        kinds = ("empty", "empty", "name", "name", "column", "column", "table", "part")
         for row, name, column in self._cells("unanswerable"):
             kind = self._chosen.choice(kinds)
             draft = self._unknown_table() if kind == "table" else makers[kind](row, name, column)
@@ -326,6 +331,22 @@ class RowQuestions(Drafting):
             return None
         wording = self._column_of(column, self._name(found))
         return self._about_row(wording, found, [name], [self._words["refusal"]], evidence=False)
+
+    def _unsaid(self, row: Row, name: str, column: Column) -> Draft | None:
+        """Return a draft about a part of a filled cell, or a claim, of which no cell of the row says a word."""
+        claims = [each for each in self._tables[row.table].claims.values() if not (each.no or each.silent)]
+        claim, part = self._chosen.choice([*claims, None]), self._some_part(column)
+        if claim is not None:
+            ask, columns, words = (*claim.ask, *claim.ask_not), claim.columns, (*claim.yes, *claim.unclear)
+        elif part is not None and not part.ages and part.absent:
+            ask, columns, words = part.ask, (name,), (*part.words, *part.absent)
+        else:
+            return None
+        cells = fold("\n".join(str(each) for each in row.values.values()))
+        if not all(row.values[each] for each in columns) or any(fold(word) in cells for word in words):
+            return None
+        refusal = [self._words["refusal"]]
+        return self._about_row(self._say(ask, name=self._name(row)), row, columns, refusal, evidence=False)
 
     def _unknown_name(self, row: Row, name: str, column: Column) -> Draft | None:
         invented = self._invented(row)
