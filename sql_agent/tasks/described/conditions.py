@@ -117,8 +117,8 @@ def periods(column: str, cells: Sequence[Cell], lang: Lang, month_names: Sequenc
 def sentences_by_age(sentences: Sequence[str]) -> dict[str, str]:
     """Return {age: sentence} for ages of children, such as 8个月, that lie inside the span of one sentence only.
 
-    Return {} if a sentence has 岁 without one clear span, such as 一岁 or 小于3岁. Return no age in months if a sentence
-    has months but no 岁: it may be an age, such as 6个月以下, or a time, such as 连用2个月.
+    Return {} if a sentence has 岁 without one clear span, such as 一岁 or 小于3岁. Return no age in months if a
+    sentence has months but no 岁: it may be an age, such as 6个月以下, or a time, such as 连用2个月.
     """
     years: dict[str, tuple[float, float]] = {}
     for sentence in sentences:

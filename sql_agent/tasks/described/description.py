@@ -186,7 +186,8 @@ class Claim(Record):
     unclear       words with which a cell decides nothing
     ignored       longer words that contain one of the other words but mean something else
     silent        whether cells without any of the words mean no, provided that the first of `columns` is filled
-    topic         words of which silent cells must contain one: what does not speak of food forbids none by silence
+    topic         words of which silent cells must contain one: what does not speak of food forbids none by silence. If
+                  the claim is not silent, a question about a row without the words of the claim is unanswerable
     """
 
     columns: tuple[str, ...] = Field(min_length=1)

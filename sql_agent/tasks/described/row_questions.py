@@ -198,7 +198,7 @@ class RowQuestions(Drafting):
     def _claimed(self, table: str, *, wanted: bool) -> Draft | None:
         """Return a draft with the answer `wanted` about a claim or its opposite, in a row whose cells decide it so.
 
-        If the row were drawn first, nearly all rows would lack the claim's words, and the wording would tell the answer.
+        If the row were drawn first, nearly all would lack the claim's words, and the wording would tell the answer.
         """
         key, item = self._chosen.choices(*self._claims(table))[0]
         claim = self._tables[table].claims[key]
@@ -218,11 +218,14 @@ class RowQuestions(Drafting):
     def _claims(self, table: str) -> tuple[list[tuple[str, str]], list[float]]:
         """Return the claims of a table with each of their items, and how often each is drawn.
 
-        A claim that nearly all rows decide alike is rare, because its wording gives away the answer.
+        A claim that nearly all rows decide alike is rare, because its wording gives away the answer. It does
+        not if the question is unanswerable in other rows.
         """
         about = {key: claim.about or {"": ()} for key, claim in self._tables[table].claims.items()}
         pairs = [(key, item) for key, items in about.items() for item in items]
-        fewest = [min(map(len, self._decided(table, *pair).values())) for pair in pairs]
+        claims = self._tables[table].claims
+        least = {key: max if claim.topic and not claim.silent else min for key, claim in claims.items()}
+        fewest = [least[key](map(len, self._decided(table, key, item).values())) for key, item in pairs]
         shares = [max(_ONE_SIDED_SHARE, min(1.0, few / _BOTH_SIDES)) for few in fewest]
         return pairs, [share / len(about[key]) ** 0.5 for share, (key, _) in zip(shares, pairs, strict=True)]
 
@@ -241,7 +244,7 @@ class RowQuestions(Drafting):
 
     @cache
     def _lower_cells(self, table: str, columns: Sequence[str]) -> list[tuple[Row, dict[str, str]]]:
-        """Return the rows that a question can name, each with its cells of `columns` in lower case, if one is filled."""
+        """Return the rows that a question can name and that fill one of `columns`, with these cells in lower case."""
         rows = self._catalog.named(table)
         cells = [(row, {column: fold(str(row.values[column] or "")) for column in columns}) for row in rows]
         return [(row, texts) for row, texts in cells if any(texts.values())]
@@ -305,12 +308,8 @@ class RowQuestions(Drafting):
 
     def unanswerable(self) -> Iterator[Draft]:
         """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""
-        makers = {
-            "empty": self._empty,
-            "name": self._unknown_name,
-            "column": self._unknown_column,
-            "part": self._unsaid,
-        }
+        makers = {"empty": self._empty, "name": self._unknown_name, "column": self._unknown_column}
+        makers["part"] = self._unsaid
         kinds = ("empty", "empty", "name", "name", "column", "column", "table", "part")
         for row, name, column in self._cells("unanswerable"):
             kind = self._chosen.choice(kinds)
@@ -334,10 +333,14 @@ class RowQuestions(Drafting):
 
     def _unsaid(self, row: Row, name: str, column: Column) -> Draft | None:
         """Return a draft about a part of a filled cell, or a claim, of which no cell of the row says a word."""
-        claims = [each for each in self._tables[row.table].claims.values() if not (each.no or each.silent)]
+        claims = [each for each in self._tables[row.table].claims.values() if each.topic and not each.silent]
         claim, part = self._chosen.choice([*claims, None]), self._some_part(column)
         if claim is not None:
-            ask, columns, words = (*claim.ask, *claim.ask_not), claim.columns, (*claim.yes, *claim.unclear)
+            ask, columns, words = (
+                (*claim.ask, *claim.ask_not),
+                claim.columns,
+                (*claim.yes, *claim.unclear, *claim.topic),
+            )
         elif part is not None and not part.ages and part.absent:
             ask, columns, words = part.ask, (name,), (*part.words, *part.absent)
         else:

@@ -65,6 +65,31 @@ no = ["shade"]
 "Quercus alpina" = ["oak"]
 "Prunus palustris" = ["plum"]
 """
+_PILLS = """
+lang = "en"
+database = "pills.db"
+[tables.pill]
+label = "pill"
+plural = "pills"
+name = "pill"
+[tables.pill.columns.pill]
+kind = "name"
+label = "pill"
+[tables.pill.columns.care]
+kind = "text"
+label = "care"
+[tables.pill.claims.drink]
+columns = ["care"]
+ask = ["Does {name} forbid beer?"]
+ask_not = ["May I drink beer with {name}?"]
+yes = ["no beer"]
+silent = true
+[tables.pill.claims.glass]
+columns = ["care"]
+ask = ["Is {name} in a glass?"]
+yes = ["in glass"]
+topic = ["glass"]
+"""
 _PESTS = ("aphids", "snails", "slugs", "mites", "weevils", "moths")
 _FIRST = ("Bellis", "Salvia", "Acer", "Rosa", "Quercus", "Iris", "Viola", "Malus", "Prunus", "Tilia")
 _SECOND = ("perennis", "sylvestris", "montana", "officinalis", "alpina", "palustris")
@@ -169,11 +194,40 @@ def test_words_in_the_sentences_about_somebody_decide_a_claim(cell: str, said: b
     assert decide(CLAIM, [cell.lower()], "children") is said
 
 
+def test_silence_means_no_only_where_the_cell_speaks_of_the_topic() -> None:
+    claim = CLAIM.model_copy(update={"silent": True, "topic": ("eat",)})
+    assert decide(claim, ["do not eat fish"], "children") is False
+    assert decide(claim, ["keep dry"], "children") is None
+
+
+def test_about_half_of_the_answers_on_a_rare_claim_are_yes_and_a_claim_nowhere_mentioned_is_refused(
+    tmp_path: Path,
+) -> None:
+    names = [f"{first} {last}" for first in _FIRST for last in _SECOND]
+    cells = [(name, "no beer" if number % 6 == 0 else "keep dry") for number, name in enumerate(names)]
+    with closing(sqlite3.connect(tmp_path / "pills.db")) as connection:
+        connection.execute("CREATE TABLE pill (id INTEGER PRIMARY KEY, pill TEXT, care TEXT)")
+        connection.executemany("INSERT INTO pill (pill, care) VALUES (?, ?)", cells)
+        connection.commit()
+    file = tmp_path / "pills.toml"
+    file.write_text(_PILLS, encoding="utf-8")
+    task = described_task(file)
+    made = make_question_files(
+        read_description(file), task.database_source(load_settings()), task, tmp_path / "out", per_type=60
+    )
+    questions = [question for each in made.values() for question in each]
+    may = [q.answer for q in questions if "May I drink" in q.question]
+    assert may and 0.1 < may.count("no") / len(may) < 0.7, "a sixth of the cells forbid it"
+    glass = [q for q in questions if "glass" in q.question]
+    assert glass and all(q.task_type == "unanswerable" for q in glass)
+
+
 def test_the_dose_for_an_age_is_the_sentence_whose_span_holds_it() -> None:
     doses = ["成人一次10ml", "3～6岁，一次5ml", "6岁以上，一次8ml", "6个月～3岁，一次2ml"]
     found = sentences_by_age(doses)
     assert (found["2岁"], found["4岁半"], found["9岁"]) == (doses[3], doses[1], doses[2])
-    assert "3岁" not in found and "6岁" not in found
+    assert "3岁" not in found and "6岁" not in found and found["8个月"] == doses[3]
+    assert "8个月" not in sentences_by_age([*doses, "连用2个月"])
     assert sentences_by_age(["小于3岁，一次2ml"]) == sentences_by_age(["一岁半丸，2岁以上1丸"]) == {}
 
 
