@@ -203,8 +203,8 @@ def test_silence_means_no_only_where_the_cell_speaks_of_the_topic() -> None:
 def test_about_half_of_the_answers_on_a_rare_claim_are_yes_and_a_claim_nowhere_mentioned_is_refused(
     tmp_path: Path,
 ) -> None:
-    names = [f"{first} {last}" for first in _FIRST for last in _SECOND]
-    cells = [(name, "no beer" if number % 6 == 0 else "keep dry") for number, name in enumerate(names)]
+    names = [f"{first} {last} {third}" for first in _FIRST for last in _SECOND for third in _SECOND]
+    cells = [(name, "no beer" if number % 12 == 0 else "keep dry") for number, name in enumerate(names)]
     with closing(sqlite3.connect(tmp_path / "pills.db")) as connection:
         connection.execute("CREATE TABLE pill (id INTEGER PRIMARY KEY, pill TEXT, care TEXT)")
         connection.executemany("INSERT INTO pill (pill, care) VALUES (?, ?)", cells)
@@ -213,11 +213,11 @@ def test_about_half_of_the_answers_on_a_rare_claim_are_yes_and_a_claim_nowhere_m
     file.write_text(_PILLS, encoding="utf-8")
     task = described_task(file)
     made = make_question_files(
-        read_description(file), task.database_source(load_settings()), task, tmp_path / "out", per_type=60
+        read_description(file), task.database_source(load_settings()), task, tmp_path / "out", per_type=20
     )
     questions = [question for each in made.values() for question in each]
     may = [q.answer for q in questions if "May I drink" in q.question]
-    assert may and 0.1 < may.count("no") / len(may) < 0.7, "a sixth of the cells forbid it"
+    assert may and 0.3 < may.count("no") / len(may) < 0.7, "a twelfth of the cells forbid it"
     glass = [q for q in questions if "glass" in q.question]
     assert glass and all(q.task_type == "unanswerable" for q in glass)
 
