@@ -67,12 +67,15 @@ class TaskRunner:
     def run(self, config: Any) -> None:
         """Train with verl's configuration `config` (OmegaConf) until the last step."""
         from verl.trainer.main_ppo import TaskRunnerV1  # noqa: PLC0415  slow; installed with verl only
-        from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY  # noqa: PLC0415
+        from verl.trainer.ppo.v1 import trainer_base  # noqa: PLC0415
 
         end_of_start_part("imports of verl's trainer")
         # verl has no option for another trainer class, so each class in its registry is replaced.
-        for mode, trainer in list(TRAINER_REGISTRY.items()):
-            TRAINER_REGISTRY[mode] = type(trainer.__name__, (SkipsZeroAdvantage, trainer), {})
+        for mode, trainer in list(trainer_base.TRAINER_REGISTRY.items()):
+            trainer_base.TRAINER_REGISTRY[mode] = type(trainer.__name__, (SkipsZeroAdvantage, trainer), {})
+        # verl balances the numbers of a tensor, which for 512 rollouts takes 0.36 s; with a list it takes 0.02 s.
+        balanced = trainer_base.get_seqlen_balanced_partitions
+        trainer_base.get_seqlen_balanced_partitions = lambda loads, **more: balanced(loads.tolist(), **more)
         # TaskRunnerV1 is a Ray actor class; the class that it wraps runs in this actor.
         TaskRunnerV1.__ray_metadata__.modified_class().run(config)
 
