@@ -39,7 +39,7 @@ _WEIGHTS = {
     "yes_no": 2.0,
     "part": 1.5,
     "mention": 1.5,
-    "comparison": 0.3,
+    "comparison": 0.5,
     "same": 0.5,
     "which": 0.5,
     "search": 2.0,

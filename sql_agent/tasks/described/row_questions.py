@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import takewhile
@@ -13,18 +12,16 @@ from typing import Any
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
 from sql_agent.tasks.described.catalog import PROSE_CHARS, Row
+from sql_agent.tasks.described.claims import Claims, decide
 from sql_agent.tasks.described.conditions import sentences_by_age
-from sql_agent.tasks.described.description import Claim, Column, Part
+from sql_agent.tasks.described.description import Column, Part
 from sql_agent.tasks.described.drafts import Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
 
-_SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
 # The key of the sentence that asks whether a row meets a condition, by the condition's phrase.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
 _CLAIMS_SHARE = 0.5  # share of claims among the yes-no questions of a table with claims
-_BOTH_SIDES = 20  # number of rows with the rarer verdict on a claim from which the claim is drawn as often as others
-_ONE_SIDED_SHARE = 0.05  # share of a claim on which no two rows differ, compared with other claims
 _MOST_SHOWN = 1500  # maximum number of characters of a whole row
 _TRIES = 5  # maximum number of rows in which a word for the answer no is sought
 _SHARED = 12  # number of items of a row, the rarest ones, by which similar rows are found
@@ -195,16 +192,20 @@ class RowQuestions(Drafting):
                 return self._about_row(wording, row, [name], self._yes(is_true=wanted))
         return None
 
+    @cached_property
+    def _claims(self) -> Claims:
+        return Claims(self._catalog)
+
     def _claimed(self, table: str, *, wanted: bool) -> Draft | None:
         """Return a draft with the answer `wanted` about a claim or its opposite, in a row whose cells decide it so.
 
         If the row were drawn first, nearly all would lack the claim's words, and the wording would tell the answer.
         """
-        key, item = self._chosen.choices(*self._claims(table))[0]
+        key, item = self._chosen.choices(*self._claims.to_draw(table))[0]
         claim = self._tables[table].claims[key]
         opposite = bool(claim.ask_not) and self._chosen.random() < 0.5
         decided = wanted != opposite
-        rows = self._decided(table, key, item)[decided]
+        rows = self._claims.decided(table, key, item)[decided]
         if not rows:
             return None
         row, texts = self._chosen.choice(rows)
@@ -213,41 +214,6 @@ class RowQuestions(Drafting):
         columns = deciding[:1] or [column for column, text in texts.items() if text]
         wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
         return self._about_row(wording, row, columns, self._yes(is_true=wanted))
-
-    @cache
-    def _claims(self, table: str) -> tuple[list[tuple[str, str]], list[float]]:
-        """Return the claims of a table with each of their items, and how often each is drawn.
-
-        A claim that nearly all rows decide alike is rare, because its wording gives away the answer. It does
-        not if the question is unanswerable in other rows.
-        """
-        about = {key: claim.about or {"": ()} for key, claim in self._tables[table].claims.items()}
-        pairs = [(key, item) for key, items in about.items() for item in items]
-        claims = self._tables[table].claims
-        least = {key: max if claim.topic and not claim.silent else min for key, claim in claims.items()}
-        fewest = [least[key](map(len, self._decided(table, key, item).values())) for key, item in pairs]
-        shares = [max(_ONE_SIDED_SHARE, min(1.0, few / _BOTH_SIDES)) for few in fewest]
-        return pairs, [share / len(about[key]) ** 0.5 for share, (key, _) in zip(shares, pairs, strict=True)]
-
-    @cache
-    def _decided(self, table: str, key: str, item: str) -> dict[bool, list[tuple[Row, dict[str, str]]]]:
-        """Return the rows, with their cells, that decide a claim about `item`, by verdict."""
-        claim = self._tables[table].claims[key]
-        spoken = claim.model_copy(update={"silent": False})
-        found: dict[bool, list[tuple[Row, dict[str, str]]]] = {True: [], False: []}
-        for row, texts in self._lower_cells(table, claim.columns):
-            # If the first column is empty, the absence of words means nothing.
-            verdict = decide(claim if texts[claim.columns[0]] else spoken, texts.values(), item)
-            if verdict is not None:
-                found[verdict].append((row, texts))
-        return found
-
-    @cache
-    def _lower_cells(self, table: str, columns: Sequence[str]) -> list[tuple[Row, dict[str, str]]]:
-        """Return the rows that a question can name and that fill one of `columns`, with these cells in lower case."""
-        rows = self._catalog.named(table)
-        cells = [(row, {column: fold(str(row.values[column] or "")) for column in columns}) for row in rows]
-        return [(row, texts) for row, texts in cells if any(texts.values())]
 
     def _yes(self, *, is_true: bool) -> list[str]:
         return [self._words["yes" if is_true else "no"]]
@@ -420,41 +386,6 @@ class RowQuestions(Drafting):
         else:
             return None
         return None if invented.casefold() in known or row.name.casefold() in invented.casefold() else invented
-
-
-@cache
-def _lower(words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(fold, words))
-
-
-@cache
-def _longer(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the `words`, in lower case, that contain one of `others`."""
-    return tuple(word for word in _lower(words) if any(other in word for other in _lower(others)))
-
-
-def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:
-    """Return whether `texts`, cells in lower case, say yes to a claim about `item`; None if they decide nothing."""
-    joined = whole = "\n".join(texts)
-    if not joined.strip():
-        return None
-    if claim.about:
-        about = _lower(claim.about[item])
-        parts = _SENTENCE.split(joined) if any(word in joined for word in about) else ()
-        joined = "\n".join(part for part in parts if any(word in part for word in about))
-    for word in sorted(_lower(claim.ignored), key=len, reverse=True):
-        joined = joined.replace(word, " ")
-    if any(word in joined for word in _longer(claim.no, claim.yes)):  # "no prescription" is not "prescription"
-        return False
-    has_yes, has_no, is_unclear, has_topic = (
-        any(word in text for word in _lower(words))
-        for words, text in ((claim.yes, joined), (claim.no, joined), (claim.unclear, joined), (claim.topic, whole))
-    )
-    if is_unclear or (has_yes and has_no):
-        return None
-    if has_yes:
-        return True
-    return False if has_no or (claim.silent and (has_topic or not claim.topic)) else None
 
 
 def _same_end(one: str, other: str) -> int:

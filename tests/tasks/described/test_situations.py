@@ -179,7 +179,9 @@ def test_another_row_answers_where_the_row_says_that_it_is_this_one(tmp_path: Pa
     names = {"Peewit": "Lapwing", "Windhover": "Kestrel", "Dabchick": "Grebe", "Throstle": "Thrush"}
     with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
         connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
-        rows = [(name, None, None, f"Proper name: {proper}. Song: loud") for name, proper in names.items()]
+        rows: list[tuple[str | None, ...]] = [
+            (name, None, None, f"Proper name: {proper}. Song: loud") for name, proper in names.items()
+        ]
         rows += [
             (proper, f"{proper.lower()} seeds", "parks", f"Popular name: {name}.") for name, proper in names.items()
         ]

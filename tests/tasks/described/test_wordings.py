@@ -12,11 +12,12 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.schemas import Question
+from sql_agent.tasks.described.claims import decide
 from sql_agent.tasks.described.conditions import sentences_by_age
 from sql_agent.tasks.described.described_task import described_task
 from sql_agent.tasks.described.description import Claim, as_toml, read_description
 from sql_agent.tasks.described.generate import make_question_files
-from sql_agent.tasks.described.row_questions import decide, is_apart
+from sql_agent.tasks.described.row_questions import is_apart
 from sql_agent.tasks.described.words import Wording, half
 
 _PLANTS = """\
