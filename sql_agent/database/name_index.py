@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from rapidfuzz import fuzz, process
@@ -76,10 +77,11 @@ class NameIndex:
             if key := comparable(text):
                 self._names.setdefault(key, {})[name] = None
         self.keys: Sequence[str] = list(self._names)  # all names and aliases, in the form of `comparable`
-        self._by_size: dict[int, list[str]] = {}
-        for key in self.keys:
-            self._by_size.setdefault(len(key), []).append(key)
-        self._all = "\n".join(self.keys)
+        self._by_size = _by_size(self.keys)
+        self._places: dict[str, list[int]] = {}  # the places in `keys` of the keys with a character
+        for place, key in enumerate(self.keys):
+            for char in set(key):
+                self._places.setdefault(char, []).append(place)
         ends = Counter(key[-size:] for key in self.keys for size in (2, 3) if len(key) > size)
         # Common ends of names, such as 胶囊. The text before such an end may be a part of an unknown name.
         self.ends = tuple(end for end, count in ends.items() if count >= _COMMON_END)
@@ -125,10 +127,12 @@ class NameIndex:
 
     def _with(self, part: str) -> list[str]:
         """Return the index keys that contain `part`: first those that start with `part`, then shorter before longer."""
-        if part not in self._all:
-            return []
-        found = (key for key in self.keys if part in key)
+        found = (key for place in self._with_rarest(part)[0] if part in (key := self.keys[place]))
         return sorted(found, key=lambda key: (not key.startswith(part), len(key)))
+
+    def _with_rarest(self, part: str) -> list[list[int]]:
+        """Return the places of the keys with each character of `part`, the rarest character first."""
+        return sorted((self._places.get(char, []) for char in set(part)), key=len)
 
     def _sharing(self, key: str) -> tuple[str, list[str]]:
         """Return the longest part of `key` that names contain, and these names.
@@ -163,11 +167,15 @@ class NameIndex:
         if len(part) < 3:  # a change of one in two characters makes another name
             return []
         allowed = max(1, len(part) // _TYPO_EVERY)
+        # Such a name has one of any `allowed + 1` characters of `part`. Chinese characters are in few names.
+        having, by_size = self._with_rarest(part)[: allowed + 1], self._by_size
+        if len(having) > allowed and sum(map(len, having)) < len(self.keys) / 4:
+            by_size = _by_size(self.keys[place] for place in sorted({*chain(*having)}))
         found = [
             (far, key)
             for size in range(len(part) - allowed, len(part) + allowed + 1)
             for key, far, _ in process.extract(
-                part, self._by_size.get(size, ()), scorer=OSA.distance, score_cutoff=allowed, limit=_CANDIDATES
+                part, by_size.get(size, ()), scorer=OSA.distance, score_cutoff=allowed, limit=_CANDIDATES
             )
         ]
         return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0]))]
@@ -228,6 +236,13 @@ class NameIndex:
             found += [] if self.exact(name) else [longer for longer in self._with(name) if longer != name][:1]
             found.append(name)
         return found
+
+
+def _by_size(keys: Iterable[str]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for key in keys:
+        found.setdefault(len(key), []).append(key)
+    return found
 
 
 def read_names(

@@ -238,7 +238,10 @@ class Catalog:
         If `part` has words, return [] when all items belong to `part`, unless they answer for another column, when any
         other item is unclear, or when the answer would be longer than LONGEST_ANSWER.
         """
-        is_list = self.column(row.table, column).kind == "list"
+        cell, is_list = fold(str(row.values[column])), self.column(row.table, column).kind == "list"
+        words, unclear = ([word for word in each if word in cell] for each in (part.words, part.unclear))
+        if part.words and not words:
+            return []
         items = self._items(row, column) if is_list else self.sentences(row, column)
         if part.splits:
             items = _distinct(p.strip() for item in items for p in re.split(f"[{re.escape(part.splits)}]", item))
@@ -248,10 +251,12 @@ class Catalog:
                 return items
         if part.ages and not sentences_by_age(items):
             return []
-        inside = [item for item in items if any(word in fold(item) for word in part.words)]
-        others = [item for item in items if item not in inside]
-        unclear = any(word in fold(item) for item in others for word in part.unclear)
-        return inside if (others or part.instead) and not unclear and sum(map(len, inside)) <= LONGEST_ANSWER else []
+        folded = {item: fold(item) for item in items}
+        inside = [item for item in items if any(word in folded[item] for word in words)]
+        others = folded.keys() - inside
+        if not (others or part.instead) or sum(map(len, inside)) > LONGEST_ANSWER:
+            return []
+        return [] if any(word in folded[item] for item in others for word in unclear) else inside
 
     def instead(self, table: str, column: str) -> list[tuple[str, Part]]:
         """Return the (column, part) whose items answer questions about `column` if its cell is empty."""
@@ -285,26 +290,36 @@ class Catalog:
         """Yield each row with the rows to which it refers: one row or, if `link.contains`, all that its text names."""
         (source, column), (target, key) = link.source, link.target
         by_key = {str(row.values[key]): row for row in self.rows[target]}
+        by_start: dict[str, list[str]] = {}  # so that a cell is not searched for names whose first character it lacks
+        for name in map(str.casefold, by_key):
+            by_start.setdefault(name[:1], []).append(name)
         for row in self.rows[source]:
             cell = str(row.values[column])
             if link.contains:
                 found = tuple(by_key[item] for item in self._items(row, column) if item in by_key)
                 # A statement with LIKE must find no other row, such as one whose shorter name is inside.
-                if found and sum(name.casefold() in cell.casefold() for name in by_key) == len(found):
+                said = cell.casefold()
+                inside = (name in said for start in {"", *said} for name in by_start.get(start, ()))
+                if found and sum(inside) == len(found):
                     yield row, found
             elif cell in by_key:
                 yield row, (by_key[cell],)
 
     @cache
-    def conditions(self, table: str) -> tuple[Condition, ...]:
-        """Return a sample of conditions on the rows of `table`, always the same sample."""
-        found: list[Condition] = []
+    def conditions(self, table: str, without: str = "") -> tuple[Condition, ...]:
+        """Return a sample of conditions on the rows of `table`, always the same, except on the column `without`."""
+        columns = self.table(table).columns
+        return tuple(each for name in columns if name != without for each in self.conditions_on(table, name))
+
+    @cache
+    def conditions_on(self, table: str, name: str) -> list[Condition]:
+        """Return a sample of conditions on a column, always the same."""
+        column = self.column(table, name)
+        if name == self.table(table).name and column.kind != "name":
+            return []
+        found = list(self._all_conditions_on(table, name, column))
         most = _MOST_CONDITIONS + len(self.rows[table]) // _ROWS_EACH
-        for name, column in self.table(table).columns.items():
-            if name != self.table(table).name or column.kind == "name":
-                of_column = list(self._conditions_on(table, name, column))
-                found += random.Random(name).sample(of_column, min(most, len(of_column)))
-        return tuple(found)
+        return random.Random(name).sample(found, min(most, len(found)))
 
     @cache
     def conditions_by_word(self, table: str) -> dict[tuple[str, str], Condition]:
@@ -325,10 +340,10 @@ class Catalog:
         Return [] also if a SELECT with the tests of the conditions finds other rows, such as rows in which LIKE
         finds the item inside a longer item.
         """
-        exact = frozenset.intersection(*(self._exact(table, condition) for condition in conditions))
+        exact = frozenset.intersection(*(self.places(table, condition) for condition in conditions))
         tests = [test for condition in conditions for test in condition.tests]
         if without is not None:
-            exact -= self._exact(table, without)
+            exact -= self.places(table, without)
             tests += without.opposite
         if not exact or (most is not None and len(exact) > most):
             return []
@@ -337,9 +352,10 @@ class Catalog:
 
     def having(self, table: str, condition: Condition) -> list[Row]:
         """Return the rows that meet a condition. In a list, one item must equal the searched item."""
-        return [self.rows[table][place] for place in sorted(self._exact(table, condition))]
+        return [self.rows[table][place] for place in sorted(self.places(table, condition))]
 
-    def _exact(self, table: str, condition: Condition) -> frozenset[int]:
+    def places(self, table: str, condition: Condition) -> frozenset[int]:
+        """Return the places of the rows that `having` returns."""
         if condition.phrase != "list":
             return frozenset.intersection(*(self._places(table, test) for test in condition.tests))
         return self._places_of_items(table, condition.column).get(condition.value, frozenset())
@@ -398,7 +414,7 @@ class Catalog:
         tested = self.database.tables[table].cells(test.column)
         return frozenset(place for place, cell in enumerate(tested) if test.holds(cell))
 
-    def _conditions_on(self, table: str, name: str, column: Column) -> Iterable[Condition]:
+    def _all_conditions_on(self, table: str, name: str, column: Column) -> Iterable[Condition]:
         kind = column.kind
         cells = [row.values[name] for row in self.rows[table] if row.values[name] is not None]
         found: Iterable[Condition] = ()

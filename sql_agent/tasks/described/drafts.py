@@ -209,7 +209,7 @@ class Drafting:
                 ]
                 if words:
                     return by_word[column, self._chosen.choice(words)]
-        others = [each for each in self._catalog.conditions(table) if each.column != first.column]
+        others = self._catalog.conditions(table, without=first.column)
         return self._chosen.choice(others) if others and beside is None else None
 
     def _name(self, row: Row) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, cached_property
-from itertools import takewhile
+from itertools import chain, islice
 from typing import Any
 
 from sql_agent.database.schema import fold
@@ -181,8 +181,7 @@ class RowQuestions(Drafting):
     def _compared(self, row: Row, name: str, column: Column, *, wanted: bool) -> Draft | None:
         """Return a draft that asks whether a cell equals a value, or is above or after it."""
         kind = _YES_NO | ({"above": "is_more"} if column.counts else {})
-        conditions = [each for each in self._catalog.conditions(row.table) if each.column == name]
-        for condition in self._shuffled(conditions):
+        for condition in self._shuffled(self._catalog.conditions_on(row.table, name)):
             is_true = all(test.holds(row.values[name]) for test in condition.tests)
             if is_true == wanted and condition.phrase in kind and self._catalog.facts(row, name):
                 slots = self._slots(column, name=self._name(row), value=condition.value)
@@ -255,22 +254,21 @@ class RowQuestions(Drafting):
         """
         if not self._catalog.conditions_by_word(row.table):
             return [each for each in self._catalog.filled_rows(row.table, column) if each is not row]
-        common = self._common(row)
-        likely = [each for each in common if common[each] >= least]
-        likely.sort(key=lambda each: (-common[each], each.place))
-        return [each for each in likely if each.named and str(each.values[column] or "").strip()][:_TRIES]
+        likely = (each for each, shared in self._common(row) if shared >= least)
+        return list(islice((each for each in likely if each.named and str(each.values[column] or "").strip()), _TRIES))
 
     @cache
-    def _common(self, row: Row) -> Counter[Row]:
-        """Return how similar other rows are to `row`: shared rare items plus shared last characters of names."""
+    def _common(self, row: Row) -> list[tuple[Row, int]]:
+        """Return other rows, the most similar first, with their shared rare items plus last characters of the name."""
         by_word, table = self._catalog.conditions_by_word(row.table), self._tables[row.table]
         lists = table.alike or self._table_columns(row.table, "list")
         conditions = [by_word.get((name, word)) for name in lists for word in self._catalog.words_of(row, name)]
-        having = [self._catalog.having(row.table, condition) for condition in conditions if condition is not None]
-        common = Counter(each for rows in sorted(having, key=len)[:_SHARED] for each in rows if each is not row)
-        for each in common:
-            common[each] += min(_same_end(each.name, row.name), _MOST_OF_AN_END)
-        return common
+        having = [self._catalog.places(row.table, condition) for condition in conditions if condition is not None]
+        common = Counter(chain.from_iterable(sorted(having, key=len)[:_SHARED]))
+        del common[row.place]
+        rows, ends = self._catalog.rows[row.table], {row.name[-length:] for length in range(1, _MOST_OF_AN_END + 1)}
+        alike = {place: common[place] + sum(map(rows[place].name.endswith, ends)) for place in sorted(common)}
+        return [(rows[place], shared) for place, shared in Counter(alike).most_common()]
 
     def unanswerable(self) -> Iterator[Draft]:
         """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""
@@ -373,9 +371,7 @@ class RowQuestions(Drafting):
         rows = self._catalog.rows[row.table]
         if named and all(isinstance(each.values[named], int) for each in rows):
             return max(int(str(each.values[named])) for each in rows) + self._chosen.randint(3, 400)
-        known = self._catalog.all_names(row.table)
-        absent = [name for name in self._tables[row.table].absent if name.casefold() not in known]
-        if absent:
+        if absent := self._absent(row.table):
             return self._chosen.choice(absent)
         other = self._chosen.choice(self._catalog.named(row.table)).name
         words = row.name.split(), other.split()
@@ -385,12 +381,13 @@ class RowQuestions(Drafting):
             invented = row.name[: len(row.name) // 2] + other[len(other) // 2 :]
         else:
             return None
-        return None if invented.casefold() in known or row.name.casefold() in invented.casefold() else invented
+        is_known = invented.casefold() in self._catalog.all_names(row.table)
+        return None if is_known or row.name.casefold() in invented.casefold() else invented
 
-
-def _same_end(one: str, other: str) -> int:
-    """Return the length of the common end of two texts, such as a dosage form."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(one), reversed(other), strict=False)))
+    @cache
+    def _absent(self, table: str) -> list[str]:
+        known = self._catalog.all_names(table)
+        return [name for name in self._tables[table].absent if name.casefold() not in known]
 
 
 def is_apart(word: str, cell: str) -> bool:

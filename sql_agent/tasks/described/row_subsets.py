@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from sql_agent.tasks.described.conditions import Condition
@@ -133,8 +134,8 @@ class SubsetDrafting(Drafting):
 
     def _own(self, table: str, number: str = "") -> Subset | None:
         """Return the rows that meet a random condition; `number` is "2" for the second condition of a question."""
-        conditions = [each for each in self._catalog.conditions(table) if each.phrase not in _SEARCHED]
-        condition = self._of_a_random_column(conditions) if conditions else None
+        by_column = self._whole_cells(table)
+        condition = self._chosen.choice(self._chosen.choice(by_column)) if by_column else None
         if condition is None or len(self._catalog.matching(table, *condition.tests)) < 2:  # a code names one row
             return None
         slots = {f"value{number}": condition.value}
@@ -162,9 +163,12 @@ class SubsetDrafting(Drafting):
         column, where = f"{path.table}.{own.column}", tuple(replace(test, table=path.table) for test in own.where)
         return Subset(table, where, path.joins, column, path.many, {with_: ways}, own.slots)
 
-    def _of_a_random_column(self, conditions: Sequence[Condition]) -> Condition:
-        column = self._chosen.choice(sorted({condition.column for condition in conditions}))
-        return self._chosen.choice([condition for condition in conditions if condition.column == column])
+    @cache
+    def _whole_cells(self, table: str) -> list[list[Condition]]:
+        """Return the conditions on whole cells, by column."""
+        by_column = (self._catalog.conditions_on(table, name) for name in sorted(self._tables[table].columns))
+        wanted = ([each for each in found if each.phrase not in _SEARCHED] for found in by_column)
+        return list(filter(None, wanted))
 
     def _some_columns(self, table: str) -> list[str]:
         """Return one to three random columns; the column with the names of rows comes first."""
@@ -180,6 +184,7 @@ class SubsetDrafting(Drafting):
         name, columns = self._tables[table].name, self._some_columns(table)
         return [] if name is None else [name, *(column for column in columns if column != name)][:2]
 
+    @cache
     def _repeated(self, table: str) -> list[str]:
         """Return the columns with two or more distinct values that are each in two rows or more on average."""
         found = []
