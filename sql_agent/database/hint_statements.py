@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -80,6 +80,23 @@ class Variants:
         rest = edited(tree, [(part.node, None) for part in parts])
         return [showing(rest, last=[column for part in parts for column in part.node.find_all(exp.Column)])]
 
+    def without_unknown(self, tree: exp.Query, table: str) -> list[exp.Query]:
+        """Return a list with one statement: `tree` without the outputs and conditions whose columns `table` lacks.
+
+        It selects all columns if no output is left but the rows' name. Returns [] if no condition is left.
+        """
+        known, name = set(map(fold, self._schema.columns[table])), fold(self._name_columns[table] or "")
+        parts = conditions(tree, self._schema, self._dialect)
+        lost = [part for part in parts if _has_others(part.node, known)]
+        if len(lost) == len(parts):
+            return []
+        rest = edited(tree, [(part.node, None) for part in lost])
+        outputs = [output for output in rest.selects if not _has_others(output, known)]
+        if len(outputs) < len(rest.selects) and all(fold(output.name) == name for output in outputs):
+            outputs = [exp.Star()]
+        rest.set("expressions", outputs)
+        return [rest]
+
     def of_one_table(self, tree: exp.Query, where: Place | Condition, others: Iterable[exp.Expr] = ()) -> exp.Query:
         """Return a SELECT from the table of `where`, with the conditions `where` and `others`.
 
@@ -128,6 +145,10 @@ class Variants:
         """Return `name` as an identifier, in quotes if the dialect needs them."""
         is_plain = _WORD.fullmatch(name) is not None and name.upper() not in _keywords(self._dialect)
         return exp.to_identifier(name, quoted=not is_plain)
+
+
+def _has_others(node: exp.Expr, known: Collection[str]) -> bool:
+    return any(fold(column.name) not in known for column in node.find_all(exp.Column))
 
 
 def showing(tree: exp.Query, first: Iterable[exp.Column] = (), last: Iterable[exp.Column] = ()) -> exp.Query:

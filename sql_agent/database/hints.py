@@ -100,7 +100,7 @@ class Hints:
 
         A statement may join the table that has the column. It may replace a word that people use for a column,
         such as `symptoms`, by the column's name. It may search other columns for the text that the unknown column was
-        compared with.
+        compared with. If none of these finds rows, it leaves out what its table lacks.
         """
         table = only_table(tree, self._schema) or ""
         known = set(map(fold, self._schema.columns.get(table, ())))
@@ -123,7 +123,10 @@ class Hints:
         if self._schema.foreign_keys:
             joined = list(with_missing_joins(tree, self._schema, self._variants.identifier))
         room = MAX_HINT_CHARS + (len(self._line(tree)) if joined else 0)
-        return self._fitted(tree, [*joined, *renamed, *filter(None, [remark]), *variants], room)
+        rest = self._variants.without_unknown(tree, table) if table else []
+        if not all(map(self._finds_rows, rest)):
+            rest = [each for each in self._after_nothing(tree) if isinstance(each, exp.Query)]
+        return self._fitted(tree, [*joined, *renamed, *variants, *rest, *filter(None, [remark])], room)
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str], room: int = MAX_HINT_CHARS) -> str | None:
         """Return up to two lines of `found`: its remarks, and those of its statements that find rows; None if none."""
