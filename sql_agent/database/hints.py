@@ -123,10 +123,13 @@ class Hints:
         if self._schema.foreign_keys:
             joined = list(with_missing_joins(tree, self._schema, self._variants.identifier))
         room = MAX_HINT_CHARS + (len(self._line(tree)) if joined else 0)
-        rest = self._variants.without_unknown(tree, table) if table else []
-        if not all(map(self._finds_rows, rest)):
-            rest = [each for each in self._after_nothing(tree) if isinstance(each, exp.Query)]
-        return self._fitted(tree, [*joined, *renamed, *variants, *rest, *filter(None, [remark])], room)
+        found: Iterable[exp.Query | str] = [*joined, *renamed, *filter(None, [remark]), *variants]
+        if table and not any(map(self._finds_rows, [*joined, *renamed, *variants[:MAX_TRIED]])):
+            rest = self._variants.without_unknown(tree, table)
+            if not any(map(self._finds_rows, rest)):
+                rest = [each for each in self._after_nothing(tree) if isinstance(each, exp.Query)]
+            found = [*rest[:MAX_TRIED], *filter(None, [remark])]
+        return self._fitted(tree, found, room)
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str], room: int = MAX_HINT_CHARS) -> str | None:
         """Return up to two lines of `found`: its remarks, and those of its statements that find rows; None if none."""
@@ -200,9 +203,10 @@ class Hints:
             for text, place in places:
                 if text in changed and (is_name_lost or place.table == text.table):
                     yield self._variants.searched_at(tree, text, place, parts)
-            yield from self._shortened(tree, parts, changed)
-            if not is_name_lost:
-                yield from self._variants.without(tree, dropped[0])
+        yield from self._shortened(tree, parts, rounds[0])
+        if not is_name_lost:
+            yield from self._variants.without(tree, dropped[0])
+        yield from self._shortened(tree, parts, rounds[-1])
         for text, place in places:
             if not is_alone and place.table == text.table and (place.text == text.text or not place.is_part):
                 yield self._variants.of_one_table(tree, place)

@@ -36,7 +36,7 @@ def test_demonstrations_of_the_tool_go_on_after_an_error(tmp_path: Path) -> None
     assert [turn.is_trained for turn in after_error.turns] == [False, True, True]
     assert (
         "FROM disease" in after_error.turns[0].text
-        and "form is a column of drugs_info" in after_error.turns[0].reaction
+        and "try: SELECT form FROM drugs_info" in after_error.turns[0].reaction
     )
 
 

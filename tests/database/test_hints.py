@@ -370,8 +370,6 @@ def test_a_part_is_searched_before_a_near_name_but_not_in_place_of_a_name(databa
 
 
 def test_a_row_of_another_table_is_read_with_the_selected_columns_or_as_a_whole(database: Database) -> None:
-    wrong_column = hint(database, "SELECT examination FROM drugs_info WHERE med_name = 'Ibuprofen'")
-    assert wrong_column == "examination is a column of disease"
     whole = "SELECT * FROM drugs_info WHERE med_name = 'Ibuprofen'"
     for outputs in ("examination", "disease_name, cause", "*"):
         assert suggested(database, f"SELECT {outputs} FROM disease WHERE disease_name = 'Ibuprofen'")[0] == whole
@@ -503,8 +501,33 @@ def test_a_column_that_is_called_as_people_say_is_read_by_its_name(database: Dat
     assert suggested(database, "SELECT drug_name FROM drugs_info WHERE indication LIKE '%fever%'")[0] == (
         "SELECT med_name FROM drugs_info WHERE indication LIKE '%fever%'"
     )
-    both = hint(database, "SELECT treatments, colour FROM disease WHERE disease_name = '癣'")
-    assert both is not None and "try: " not in both, "only a statement without an unknown column is suggested"
+    both = suggested(database, "SELECT treatments, colour FROM disease WHERE disease_name = '癣'")
+    assert both == ("SELECT * FROM disease WHERE disease_name = '癣'",), "a statement has no unknown column"
+
+
+@pytest.mark.parametrize(
+    ("sql", "meant"),
+    [
+        ("SELECT price FROM {} WHERE {} = 'Ibuprofen'", "SELECT * FROM {} WHERE {} = 'Ibuprofen'"),
+        ("SELECT med_name, price FROM {} WHERE {} = 'Ibuprofen'", "SELECT * FROM {} WHERE {} = 'Ibuprofen'"),
+        ("SELECT storage, cause FROM {} WHERE {} = 'Ibuprofen'", "SELECT storage FROM {} WHERE {} = 'Ibuprofen'"),
+        (
+            "SELECT storage FROM {} WHERE price < 5 AND {} = 'Ibuprofen'",
+            "SELECT storage FROM {} WHERE {} = 'Ibuprofen'",
+        ),
+    ],
+)
+def test_after_an_unknown_column_the_statement_without_it_is_suggested(
+    database: Database, sql: str, meant: str
+) -> None:
+    place = "drugs_info", "med_name"
+    assert suggested(database, sql.format(*place)) == (meant.format(*place),)
+
+
+def test_after_an_unknown_column_a_name_is_looked_up_in_the_table_that_has_it(database: Database) -> None:
+    assert suggested(database, "SELECT storage FROM disease WHERE disease_name = 'Ibuprofen'")[0] == (
+        "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen'"
+    )
 
 
 def test_an_unknown_column_stays_an_error_where_no_column_has_the_text(database: Database) -> None:
@@ -704,6 +727,8 @@ def test_of_two_conditions_that_no_row_meets_together_one_moves_to_the_column_wh
     with open_database(tmp_path / "t.db", RequiredSchema(None, hint="-")) as opened:
         searched = "SELECT name FROM t WHERE {} LIKE '%droplets%' AND ward LIKE '%children%'"
         assert suggested(opened, searched.format("cause"))[0] == searched.format("spread")
+        searched = "SELECT name FROM t WHERE {} LIKE '%droplets%' AND {} LIKE '%virus%'"
+        assert suggested(opened, searched.format("cause", "cause"))[0] == searched.format("spread", "cause")
 
 
 def test_of_conditions_that_no_row_meets_together_the_rarest_is_kept_and_words_are_shortened_in_its_rows(
