@@ -1,17 +1,19 @@
 """Say how often the statement that a hint suggests finds rows, and those of the gold answer.
 
     hint_use.py --db medical.db --questions qa_dataset.jsonl
+    hint_use.py --db medical.db --rollouts runs/NAME/rollouts.jsonl
 
-Statements that fail are made of the gold SQL, as small models fail: a word of a text looked up as a name, the wrong
-column or table, words of the question beside the name or the word, a misspelt name, a second condition that no row
-meets. Those that find their rows all the same are left out. Then the first statement of the hint is run. It finds the
-gold rows if it reads an item of the question's evidence (`database/provenance.py`). Milliseconds are those of the
-failing statement with its hint. It needs no model.
+Statements that fail are those of a run's rollouts, or they are made of the gold SQL, as small models fail: a word of a
+text looked up as a name, the wrong column or table, words of the question beside the name or the word, a misspelt name,
+a second condition that no row meets. Those that find their rows all the same are left out. Then the first statement of
+the hint is run. It finds the gold rows if it reads an item of the question's evidence (`database/provenance.py`).
+Milliseconds are those of the failing statement with its hint. It needs no model.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import statistics
@@ -56,28 +58,53 @@ def main() -> None:
     """Read the questions, run the statements and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--db", required=True)
-    parser.add_argument("--questions", type=Path, required=True, help="a file of `sql-agent data questions`")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--questions", type=Path, help="a file of `sql-agent data questions`")
+    source.add_argument("--rollouts", type=Path, help="the rollouts of a run over the same database")
     parser.add_argument("--count", type=int, default=100, help="statements of each kind (default: 100)")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    questions = load_questions(arguments.questions)
-    asked = [question for question in questions if question.evidence and "COUNT" not in question.statements[-1]]
-    rng.shuffle(asked)
     table = Table("what fails", "n", "with statement", "finds rows", "gold rows", "in either", "ms", "characters")
     with open_database(arguments.db, SCHEMA) as database:
         columns = {
             table: [c for c in database.schema.columns[table] if c not in {"id", NAMES[table]}] for table in NAMES
         }
         found: dict[str, list[Measured]] = defaultdict(list)
-        for question in asked:
-            for kind, sql in failing(question, columns, rng):
-                if len(found[kind]) < arguments.count and (measured := measure(database, question, sql)):
-                    found[kind].append(measured)
+        if arguments.rollouts:
+            failed = failed_in(arguments.rollouts)
+            rng.shuffle(failed)
+        else:
+            questions = load_questions(arguments.questions)
+            asked = [each for each in questions if each.evidence and "COUNT" not in each.statements[-1]]
+            rng.shuffle(asked)
+            failed = [(each, failure) for each in asked for failure in failing(each, columns, rng)]
+        for question, (kind, sql) in failed:
+            if len(found[kind]) < arguments.count and (measured := measure(database, question, sql)):
+                found[kind].append(measured)
     every = [each for kind in found.values() for each in kind]
     for kind, measures in (*sorted(found.items()), ("all", every)):
         table.add_row(kind, *shown(measures))
     Console(width=120).print(table)
+
+
+def failed_in(rollouts: Path) -> list[tuple[Question, Failing]]:
+    """Return the statements of a run that found nothing, each once, with their questions, which have evidence."""
+    found: dict[tuple[str, str], tuple[Question, Failing]] = {}
+    with rollouts.open(encoding="utf-8") as lines:
+        for record in (json.loads(line)["record"] for line in lines):
+            question = Question.model_validate(record["question"])
+            for call in (QueryCall.model_validate(call) for call in record["calls"]):
+                answer, several = call.answer, " AND " in call.sql
+                if answer.error is not None and answer.error.kind == "unknown_column":
+                    kind = "unknown column"
+                elif answer.error is None and not _finds(answer):
+                    kind = "empty cell" if answer.records else f"no row, {'several' if several else 'one'} condition(s)"
+                else:
+                    continue
+                if question.evidence and question.database is None:
+                    found[question.question, call.sql] = question, (kind, call.sql)
+    return [found[each] for each in sorted(found)]
 
 
 def failing(question: Question, columns: dict[str, list[str]], rng: random.Random) -> Iterator[Failing]:
@@ -129,12 +156,13 @@ def measure(database: Database, question: Question, sql: str) -> Measured | None
     started = time.perf_counter()
     answer = database.query(sql)
     spent_ms = 1e3 * (time.perf_counter() - started)
-    if answer.error or _finds(answer):
+    if _finds(answer):
         return None
-    statements = suggested_statements(answer.hint)
+    hint = answer.error.hint if answer.error else answer.hint
+    statements = suggested_statements(hint)
     answers = [database.query(statement) for statement in statements]
     read = [reads_evidence(database, question, *each) for each in zip(statements, answers, strict=True)]
-    return Measured(len(answer.hint or ""), spent_ms, [_finds(each) for each in answers], read)
+    return Measured(len(hint or ""), spent_ms, [_finds(each) for each in answers], read)
 
 
 def _finds(answer: QueryAnswer) -> bool:
