@@ -15,6 +15,7 @@ from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, filled, plural_of, with_article
 
 MOST_ROWS = 8  # maximum number of rows that an answer lists
+MOST_READ = 800  # maximum number of characters of several columns in one result
 MOST_COUNTED = 10  # maximum number of counted rows that are evidence
 _MANY_WORDINGS = 4
 _LABEL_SHARE = 0.5  # share of the questions about a column with `also` that say the column's label

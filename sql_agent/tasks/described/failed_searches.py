@@ -11,11 +11,10 @@ from sql_agent.database.hints import suggested_statements
 from sql_agent.schemas import Cell, QueryAnswer
 from sql_agent.tasks.described.catalog import Catalog, Row
 from sql_agent.tasks.described.conditions import Condition
-from sql_agent.tasks.described.drafts import Draft
+from sql_agent.tasks.described.drafts import MOST_READ, Draft
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 
 SHARE = 0.4  # share of the questions for which a failing statement is sought; not each search succeeds
-_MOST_READ = 600  # maximum number of characters of two columns in one result
 _MOST_BESIDE = 4  # maximum number of Chinese characters that are mistaken for a part of a name
 _END = re.compile(r"[\s，。？！、：；“”,.?!:;\"'’…-]")
 _ONE_CELL = frozenset({"lookup", "part", "yes_no"})  # types of questions that one cell answers
@@ -109,7 +108,7 @@ class FailedSearches:
         near = [name for name in self._catalog.column(row.table, column).near if row.values[name] is not None]
         both = self._chosen.sample([column, self._chosen.choice(near)], 2) if near else []
         cells = tuple(row.values[name] for name in both)
-        if not both or sum(len(str(cell)) for cell in cells) > _MOST_READ:
+        if not both or sum(len(str(cell)) for cell in cells) > MOST_READ:
             return draft
         return replace(draft, statements=(replace(statement, outputs=tuple(map(Output, both))),), expected=(cells,))
 

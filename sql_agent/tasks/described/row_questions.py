@@ -15,7 +15,7 @@ from sql_agent.tasks.described.catalog import PROSE_CHARS, Row
 from sql_agent.tasks.described.claims import Claims, decide
 from sql_agent.tasks.described.conditions import sentences_by_age
 from sql_agent.tasks.described.description import Column, Part
-from sql_agent.tasks.described.drafts import Draft, Drafting
+from sql_agent.tasks.described.drafts import MOST_READ, Draft, Drafting
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
 
@@ -210,9 +210,13 @@ class RowQuestions(Drafting):
         row, texts = self._chosen.choice(rows)
         spoken = claim.model_copy(update={"silent": False})
         deciding = [column for column, text in texts.items() if decide(spoken, [text], item) is decided]
-        columns = deciding[:1] or [column for column, text in texts.items() if text]
+        filled = [column for column, text in texts.items() if text]
+        needed = deciding[:1] or filled
+        # The question does not tell which column decides, so the statement reads all that may, if they are short.
+        columns = filled if sum(map(len, texts.values())) <= MOST_READ else needed
         wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
-        return self._about_row(wording, row, columns, self._yes(is_true=wanted))
+        draft = self._about_row(wording, row, columns, self._yes(is_true=wanted))
+        return replace(draft, evidence=tuple(item for column in needed for item in row.evidence(column)))
 
     def _yes(self, *, is_true: bool) -> list[str]:
         return [self._words["yes" if is_true else "no"]]

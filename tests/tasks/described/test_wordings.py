@@ -79,8 +79,11 @@ label = "pill"
 [tables.pill.columns.care]
 kind = "text"
 label = "care"
+[tables.pill.columns.dose]
+kind = "text"
+label = "dose"
 [tables.pill.claims.drink]
-columns = ["care"]
+columns = ["care", "dose"]
 ask = ["Does {name} forbid beer?"]
 ask_not = ["May I drink beer with {name}?"]
 yes = ["no beer"]
@@ -201,14 +204,14 @@ def test_silence_means_no_only_where_the_cell_speaks_of_the_topic() -> None:
     assert decide(claim, ["keep dry"], "children") is None
 
 
-def test_about_half_of_the_answers_on_a_rare_claim_are_yes_and_a_claim_nowhere_mentioned_is_refused(
+def test_a_rare_claim_is_asked_with_both_answers_and_all_its_columns_read_and_one_nowhere_mentioned_is_refused(
     tmp_path: Path,
 ) -> None:
     names = [f"{first} {last} {third}" for first in _FIRST for last in _SECOND for third in _SECOND]
-    cells = [(name, "no beer" if number % 12 == 0 else "keep dry") for number, name in enumerate(names)]
+    cells = [(name, "no beer" if number % 12 == 0 else "keep dry", "1 a day") for number, name in enumerate(names)]
     with closing(sqlite3.connect(tmp_path / "pills.db")) as connection:
-        connection.execute("CREATE TABLE pill (id INTEGER PRIMARY KEY, pill TEXT, care TEXT)")
-        connection.executemany("INSERT INTO pill (pill, care) VALUES (?, ?)", cells)
+        connection.execute("CREATE TABLE pill (id INTEGER PRIMARY KEY, pill TEXT, care TEXT, dose TEXT)")
+        connection.executemany("INSERT INTO pill (pill, care, dose) VALUES (?, ?, ?)", cells)
         connection.commit()
     file = tmp_path / "pills.toml"
     file.write_text(_PILLS, encoding="utf-8")
@@ -217,8 +220,11 @@ def test_about_half_of_the_answers_on_a_rare_claim_are_yes_and_a_claim_nowhere_m
         read_description(file), task.database_source(load_settings()), task, tmp_path / "out", per_type=20
     )
     questions = [question for each in made.values() for question in each]
-    may = [q.answer for q in questions if "May I drink" in q.question]
-    assert may and 0.3 < may.count("no") / len(may) < 0.7, "a twelfth of the cells forbid it"
+    may = [q for q in questions if "May I drink" in q.question]
+    forbidden = [q for q in may if q.answer == "no"]
+    assert may and 0.3 < len(forbidden) / len(may) < 0.7, "a twelfth of the cells forbid it"
+    assert {part for q in may for part in ("care", "dose") if part not in q.statements[-1]} == set()
+    assert {item.field for q in forbidden for item in q.evidence} == {"care"}
     glass = [q for q in questions if "glass" in q.question]
     assert glass and all(q.task_type == "unanswerable" for q in glass)
 
