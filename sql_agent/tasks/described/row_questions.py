@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import chain, islice
@@ -59,13 +59,23 @@ class RowQuestions(Drafting):
                     age, sentence = self._chosen.choice(list(sentences_by_age(inside).items()))
                     inside = [sentence]
                 wording = self._column_of(column, self._name(found), part, age=age)
-                draft = self._about_row(wording, found, [name], inside)
+                draft = self._read_beside(wording, found, [name], self._without(found, name, part), inside)
                 if len(inside) == 1 and not follows_several:
                     single.append(draft)
                     continue
                 follows_several = len(inside) > 1
                 yield draft
         yield from single
+
+    def _without(self, row: Row, name: str, part: Part) -> list[str]:
+        """Return the filled columns whose part has the key of `part` of the column `name`, but no item in `row`."""
+        columns = self._tables[row.table].columns
+        (key,) = (key for key, each in columns[name].parts.items() if each is part)
+        cells = {other: fold(str(row.values[other] or "")) for other in columns if other != name}
+        alike = {
+            other: columns[other].parts[key] for other, cell in cells.items() if cell and key in columns[other].parts
+        }
+        return [other for other, each in alike.items() if not any(word in cells[other] for word in each.words)]
 
     def _some_part(self, column: Column) -> Part | None:
         parts = [part for part in column.parts.values() if part.ask]
@@ -211,11 +221,19 @@ class RowQuestions(Drafting):
         spoken = claim.model_copy(update={"silent": False})
         deciding = [column for column, text in texts.items() if decide(spoken, [text], item) is decided]
         filled = [column for column, text in texts.items() if text]
-        needed = deciding[:1] or filled
-        # The question does not tell which column decides, so the statement reads all that may, if they are short.
-        columns = filled if sum(map(len, texts.values())) <= MOST_READ else needed
         wording = self._say(claim.ask_not if opposite else claim.ask, name=self._name(row), item=item)
-        draft = self._about_row(wording, row, columns, self._yes(is_true=wanted))
+        return self._read_beside(wording, row, deciding[:1] or filled, filled, self._yes(is_true=wanted))
+
+    def _read_beside(
+        self, wording: Wording, row: Row, needed: Sequence[str], beside: Sequence[str], facts: Iterable[str]
+    ) -> Draft:
+        """Return a draft about the cells of the columns `needed`, which also reads those of `beside`, if all are short.
+
+        The wording does not tell which of these columns has the answer.
+        """
+        columns = [name for name in self._tables[row.table].columns if name in {*needed, *beside}]
+        is_short = sum(len(str(row.values[name])) for name in columns) <= MOST_READ
+        draft = self._about_row(wording, row, columns if is_short else needed, facts)
         return replace(draft, evidence=tuple(item for column in needed for item in row.evidence(column)))
 
     def _yes(self, *, is_true: bool) -> list[str]:

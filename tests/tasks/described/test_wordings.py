@@ -82,6 +82,12 @@ label = "care"
 [tables.pill.columns.dose]
 kind = "text"
 label = "dose"
+[tables.pill.columns.dose.parts.opened]
+ask = ["How long is {name} good after opening?"]
+words = ["opened"]
+[tables.pill.columns.care.parts.opened]
+ask = ["How is {name} kept once opened?"]
+words = ["opened"]
 [tables.pill.claims.drink]
 columns = ["care", "dose"]
 ask = ["Does {name} forbid beer?"]
@@ -208,7 +214,10 @@ def test_a_rare_claim_is_asked_with_both_answers_and_all_its_columns_read_and_on
     tmp_path: Path,
 ) -> None:
     names = [f"{first} {last} {third}" for first in _FIRST for last in _SECOND for third in _SECOND]
-    cells = [(name, "no beer" if number % 12 == 0 else "keep dry", "1 a day") for number, name in enumerate(names)]
+    cells = [
+        (name, "no beer" if number % 12 == 0 else "keep dry", "1 a day. Opened: 9 days.")
+        for number, name in enumerate(names)
+    ]
     with closing(sqlite3.connect(tmp_path / "pills.db")) as connection:
         connection.execute("CREATE TABLE pill (id INTEGER PRIMARY KEY, pill TEXT, care TEXT, dose TEXT)")
         connection.executemany("INSERT INTO pill (pill, care, dose) VALUES (?, ?, ?)", cells)
@@ -225,6 +234,12 @@ def test_a_rare_claim_is_asked_with_both_answers_and_all_its_columns_read_and_on
     assert may and 0.3 < len(forbidden) / len(may) < 0.7, "a twelfth of the cells forbid it"
     assert {part for q in may for part in ("care", "dose") if part not in q.statements[-1]} == set()
     assert {item.field for q in forbidden for item in q.evidence} == {"care"}
+    opened = [q for q in questions if q.task_type == "part"]
+    assert (
+        opened
+        and {q.answer for q in opened} == {"Opened: 9 days"}
+        and {"care"} == {part for q in opened for part in ("care", "beer") if part in q.statements[-1]}
+    ), "the question does not tell which of two columns has the answer"
     glass = [q for q in questions if "glass" in q.question]
     assert glass and all(q.task_type == "unanswerable" for q in glass)
 
