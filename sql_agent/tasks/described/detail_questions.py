@@ -10,9 +10,10 @@ from sql_agent.database.schema import fold
 from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.description import Column, Part
 from sql_agent.tasks.described.drafts import Draft
-from sql_agent.tasks.described.row_questions import LEAST_ALIKE, RowQuestions, is_apart
+from sql_agent.tasks.described.row_questions import LEAST_ALIKE
 from sql_agent.tasks.described.statement import Output, Statement
 from sql_agent.tasks.described.words import Wording
+from sql_agent.tasks.described.yes_no_questions import YesNoQuestions, is_apart
 
 _LEAST_SENTENCES = 3  # minimum number of sentences of a cell of which one is asked for
 _MOST_OF_A_SENTENCE = 120  # maximum number of characters of such a sentence
@@ -24,7 +25,7 @@ _MOST_OF_A_CELL = 400  # maximum number of characters of a cell of two or three 
 _LONGEST_WORD = 24  # maximum number of characters of a word
 
 
-class DetailQuestions(RowQuestions):
+class DetailQuestions(YesNoQuestions):
     """Yields drafts about named rows, also those about details, in random order."""
 
     def mention(self) -> Iterator[Draft]:

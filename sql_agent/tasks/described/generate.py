@@ -29,6 +29,7 @@ from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.splits import MAX_CLUSTER, SHARES, Splits
 from sql_agent.tasks.described.table_questions import TableQuestions
 from sql_agent.tasks.described.table_rows import read_database
+from sql_agent.tasks.described.unanswerable_questions import UnanswerableQuestions
 from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.task import Task
 
@@ -125,10 +126,11 @@ def _indexed_copy(source: Source, description: Description) -> Iterator[Source]:
 def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: random.Random) -> list[Draft]:
     """Return drafts of all types. Only table questions use the random source `many_rows`; the others use `chosen`."""
     rows, searches = DetailQuestions(catalog, chosen), SearchQuestions(catalog, chosen)
+    unanswerable = UnanswerableQuestions(catalog, chosen)
     links, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
     makers: list[Callable[[], Iterator[Draft]]] = [
-        *(rows.lookup, rows.part, rows.columns, rows.yes_no, rows.comparison, rows.unanswerable, rows.elsewhere),
-        *(rows.mention, rows.same, rows.which),
+        *(rows.lookup, rows.part, rows.columns, rows.yes_no, rows.comparison),
+        *(unanswerable.unanswerable, rows.elsewhere, rows.mention, rows.same, rows.which),
         *(searches.search, searches.related, searches.search_column, searches.range, searches.any_of),
         *(searches.two_conditions, searches.negation, searches.count, searches.group, searches.superlative),
         *(links.linked, links.linked_rows, links.two_hops, tables.listing, tables.aggregate, tables.per_group),
