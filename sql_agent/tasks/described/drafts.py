@@ -181,8 +181,11 @@ class Drafting:
         pairs = self._tables[table].pairs.get(task_type)
         return None if pairs is None else [second for first, second in pairs if first == column]
 
-    def _conditions(self, task_type: str) -> list[tuple[str, Condition]]:
-        """Return (table, condition) for a question type in random order, but with the columns mixed at the start."""
+    def _conditions(self, task_type: str, least: int = 1) -> list[tuple[str, Condition]]:
+        """Return (table, condition) for a question type in random order, but with the columns mixed at the start.
+
+        The conditions on a column that has fewer than `least` are repeated.
+        """
         by_column: dict[tuple[str, str], list[Condition]] = {}
         for table in self._tables:
             for condition in self._catalog.conditions(table):
@@ -191,7 +194,7 @@ class Drafting:
         places = [
             ((number + self._chosen.random()) / len(conditions) ** 0.5, table, condition)
             for (table, _), conditions in by_column.items()
-            for number, condition in enumerate(self._shuffled(conditions))
+            for number, condition in enumerate(self._shuffled(conditions * -(-least // len(conditions))))
         ]
         return [(table, condition) for _, table, condition in sorted(places, key=lambda place: place[0])]
 
@@ -296,3 +299,19 @@ class Drafting:
         found = list(items)
         self._chosen.shuffle(found)
         return found
+
+
+def few_with_one_fact(drafts: Iterable[Draft]) -> Iterator[Draft]:
+    """Yield the drafts, but of those with one fact at most every other, as long as there are drafts with several.
+
+    A model trained mostly on answers with one item gives one where several are right.
+    """
+    single: list[Draft] = []
+    follows_several = False
+    for draft in drafts:
+        if len(draft.facts) == 1 and not follows_several:
+            single.append(draft)
+            continue
+        follows_several = len(draft.facts) > 1
+        yield draft
+    yield from single

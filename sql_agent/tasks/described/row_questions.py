@@ -12,7 +12,7 @@ from sql_agent.database.schema import fold
 from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.conditions import sentences_by_age
 from sql_agent.tasks.described.description import Column, Part
-from sql_agent.tasks.described.drafts import MOST_READ, Draft, Drafting
+from sql_agent.tasks.described.drafts import MOST_READ, Draft, Drafting, few_with_one_fact
 from sql_agent.tasks.described.statement import Output, Statement
 from sql_agent.tasks.described.words import Wording
 
@@ -35,13 +35,10 @@ class RowQuestions(Drafting):
                 yield self._about_row(self._column_of(column, self._name(row)), row, [name], facts)
 
     def part(self) -> Iterator[Draft]:
-        """Yield drafts that ask for some of a list's items or of a text's sentences.
+        """Yield drafts that ask for some of a list's items or of a text's sentences."""
+        yield from few_with_one_fact(self._parts())
 
-        At most every other answer has one item, as long as there are answers with several items. A model trained
-        mostly on answers with one item gives one where several are right.
-        """
-        single: list[Draft] = []
-        follows_several = False
+    def _parts(self) -> Iterator[Draft]:
         for row, name, column in self._cells("part", "list", "text", "category"):
             part = self._some_part(column)
             if part is not None and (rows := self._catalog.rows_with(row.table, name, part)):
@@ -51,13 +48,7 @@ class RowQuestions(Drafting):
                     age, sentence = self._chosen.choice(list(sentences_by_age(inside).items()))
                     inside = [sentence]
                 wording = self._column_of(column, self._name(found), part, age=age)
-                draft = self._read_beside(wording, found, [name], self._without(found, name, part), inside)
-                if len(inside) == 1 and not follows_several:
-                    single.append(draft)
-                    continue
-                follows_several = len(inside) > 1
-                yield draft
-        yield from single
+                yield self._read_beside(wording, found, [name], self._without(found, name, part), inside)
 
     def _without(self, row: Row, name: str, part: Part) -> list[str]:
         """Return the filled columns whose part has the key of `part` of the column `name`, but no item in `row`."""

@@ -11,13 +11,14 @@ from sql_agent.schemas import Cell
 from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.conditions import Condition, searching
 from sql_agent.tasks.described.description import Column, owner_of
-from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting
+from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting, few_with_one_fact
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_noun, with_article
 
 _GAPS_SHARE = 0.3  # share of the mostly empty columns whose filled cells are counted
 _MOST_COLUMNS = 3  # maximum number of drafts that ask for a column of the same rows
 _MOST_THEN = 5  # maximum number of these rows
+_LEAST_PAIRS = 400  # minimum number of pairs of conditions that are tried for each column of the first one
 
 
 class SearchQuestions(Drafting):
@@ -97,7 +98,10 @@ class SearchQuestions(Drafting):
 
     def two_conditions(self) -> Iterator[Draft]:
         """Yield drafts that ask which rows meet two conditions."""
-        for table, first in self._conditions("two_conditions"):
+        yield from few_with_one_fact(self._of_both())
+
+    def _of_both(self) -> Iterator[Draft]:
+        for table, first in self._conditions("two_conditions", _LEAST_PAIRS):
             second = self._other("two_conditions", table, first)
             if second is not None and self._says(table, second, "has") and self._says(table, first, "find_two"):
                 both = self._catalog.meeting(table, first, second, most=MOST_ROWS)
