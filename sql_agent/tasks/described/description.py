@@ -205,7 +205,7 @@ class Claim(Record):
 class Search(Record):
     """Columns that people search together for a word, such as causes and exposures, and ways to `ask` for {value}.
 
-    People search for `words`, and for the items and words of the first column.
+    If `words` is empty, people search for the items and words of each of the columns.
     """
 
     columns: tuple[str, ...] = Field(min_length=2)

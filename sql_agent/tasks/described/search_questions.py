@@ -54,10 +54,8 @@ class SearchQuestions(Drafting):
             (table, search, condition)
             for table, of in self._tables.items()
             for search in of.searches.values()
-            for condition in (
-                *(searching(search.columns[0], word, "text") for word in search.words),
-                *(c for t, c in conditions if t == table and c.column == search.columns[0]),
-            )
+            for condition in [searching(search.columns[0], word, "text") for word in search.words]
+            or [c for t, c in conditions if t == table and c.column in search.columns]
         ]
         for table, search, condition in self._shuffled(ways):
             tests = tuple(Comparison(column, "LIKE", condition.value) for column in search.columns)
