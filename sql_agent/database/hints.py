@@ -99,8 +99,8 @@ class Hints:
         """Return up to two lines: statements to try in place of `tree`, which reads an unknown column, and `remark`.
 
         A statement may join the table that has the column. It may replace a word that people use for a column,
-        such as `symptoms`, by the column's name. It may search other columns for the text that the unknown column was
-        compared with. If none of these finds rows, it leaves out what its table lacks.
+        such as `symptoms`, or a misspelt name by the column's name. It may search other columns for the text that the
+        unknown column was compared with. If none of these finds rows, it leaves out what its table lacks.
         """
         table = only_table(tree, self._schema) or ""
         known = set(map(fold, self._schema.columns.get(table, ())))
@@ -117,7 +117,10 @@ class Hints:
         unknown = [column for column in tree.find_all(exp.Column) if fold(column.name) not in known]
         said = self._namings[table].said if table in self._namings else {}
         known_as = {_plain(words): column for column, called in said.items() for words in called}
-        meant = [(column, known_as.get(_plain(column.name), "")) for column in unknown]
+        meant = [
+            (column, known_as.get(_plain(column.name)) or self._schema.misspelt_column(column.name, table))
+            for column in unknown
+        ]
         renamed = [self._variants.renamed(tree, meant)] if all(name for _, name in meant) else []
         joined = []
         if self._schema.foreign_keys:

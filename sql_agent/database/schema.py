@@ -12,6 +12,7 @@ from sql_agent.errors import DatabaseFileError
 
 MAX_HINT_CHARS = 200  # a small limit, for models with a small context
 _TABLES_DESCRIBED = 4  # hints about a database with more tables list no columns
+_MISSPELT = 0.8  # minimum similarity of a column to its misspelt name, as `difflib` reckons it
 _MUCH_NEARER = 0.1  # a column of another table is suggested if its similarity is higher by at least this much
 
 ROW_IDS = ("rowid", "_rowid_", "oid")  # SQLite's names for the row number
@@ -150,6 +151,11 @@ class Schema:
         if near:
             return "did you mean " + " or ".join(f"{_owner(column, read)}.{column}" for column in near) + "?"
         return shortened("; ".join(f"{table} has {', '.join(columns)}" for table, columns in read))
+
+    def misspelt_column(self, name: str, table: str) -> str:
+        """Return the column of `table` that `name` misspells, or ""."""
+        columns = {fold(column): column for column in self.columns.get(table, ())}
+        return "".join(columns[near] for near in difflib.get_close_matches(fold(name), columns, 1, _MISSPELT))
 
     def nearest_table(self, name: str) -> str:
         near = _nearest(fold(name), list(self.columns))

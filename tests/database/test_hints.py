@@ -501,6 +501,9 @@ def test_a_column_that_is_called_as_people_say_is_read_by_its_name(database: Dat
     assert suggested(database, "SELECT drug_name FROM drugs_info WHERE indication LIKE '%fever%'")[0] == (
         "SELECT med_name FROM drugs_info WHERE indication LIKE '%fever%'"
     )
+    assert suggested(database, "SELECT contraindicinations FROM drugs_info WHERE med_name = 'Ibuprofen'")[0] == (
+        "SELECT contraindications FROM drugs_info WHERE med_name = 'Ibuprofen'"
+    )
     both = suggested(database, "SELECT treatments, colour FROM disease WHERE disease_name = '癣'")
     assert both == ("SELECT * FROM disease WHERE disease_name = '癣'",), "a statement has no unknown column"
 
