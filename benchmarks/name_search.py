@@ -25,7 +25,8 @@ from rich.table import Table
 
 from sql_agent.database.name_index import Found, NameIndex, comparable
 from sql_agent.schemas import Lang
-from sql_agent.tasks.described.catalog import Catalog, Row
+from sql_agent.tasks.described.catalog import Catalog
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import restricted
 from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.table_rows import read_database

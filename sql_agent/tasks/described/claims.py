@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from sql_agent.database.schema import fold
-from sql_agent.tasks.described.catalog import Catalog, Row
+from sql_agent.tasks.described.catalog import Catalog
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Claim
 
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")

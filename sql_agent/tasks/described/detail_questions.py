@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
 from sql_agent.database.schema import fold
-from sql_agent.tasks.described.catalog import Row
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Column, Part
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.row_questions import LEAST_ALIKE

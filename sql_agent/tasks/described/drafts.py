@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sql_agent.schemas import Cell, Evidence
-from sql_agent.tasks.described.catalog import Catalog, Row
+from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.conditions import Condition
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, filled, plural_of, with_article

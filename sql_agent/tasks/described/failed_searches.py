@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from sql_agent.database.hints import suggested_statements
 from sql_agent.schemas import Cell, QueryAnswer
-from sql_agent.tasks.described.catalog import Catalog, Row
+from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.conditions import Condition
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.drafts import MOST_READ, Draft
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from sql_agent.tasks.described.catalog import Row
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Link
 from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
 from sql_agent.tasks.described.statement import COUNT, Join, Output, Statement

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from sql_agent.database import Naming
 from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
-from sql_agent.tasks.described.catalog import Catalog, Row
+from sql_agent.tasks.described.catalog import Catalog
+from sql_agent.tasks.described.contents import Row
 
 _LEAST = 2  # minimum number of characters of a shortened name
 

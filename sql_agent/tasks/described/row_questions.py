@@ -9,8 +9,8 @@ from functools import cache
 from itertools import chain, islice
 
 from sql_agent.database.schema import fold
-from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.conditions import sentences_by_age
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Column, Part
 from sql_agent.tasks.described.drafts import MOST_READ, Draft, Drafting, few_with_one_fact
 from sql_agent.tasks.described.statement import Output, Statement

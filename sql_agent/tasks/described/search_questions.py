@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import islice
 
 from sql_agent.schemas import Cell
-from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.conditions import Condition, searching
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Column, owner_of
 from sql_agent.tasks.described.drafts import MOST_COUNTED, MOST_ROWS, Draft, Drafting, few_with_one_fact
 from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement

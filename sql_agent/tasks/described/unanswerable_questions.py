@@ -8,7 +8,7 @@ from typing import Any
 
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
-from sql_agent.tasks.described.catalog import Row
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.statement import Comparison, Output, Statement

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from sql_agent.database.schema import fold
-from sql_agent.tasks.described.catalog import PROSE_CHARS, Row
+from sql_agent.tasks.described.catalog import PROSE_CHARS
 from sql_agent.tasks.described.claims import Claims, decide
+from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.row_questions import RowQuestions
