@@ -15,20 +15,14 @@ from itertools import chain
 from sqlglot import exp
 
 from sql_agent.database.cell_texts import BETWEEN, CellTexts, longest_parts
-from sql_agent.database.conditions import (
-    Condition,
-    SearchedText,
-    conditions,
-    edited,
-    only_table,
-    without_aliases,
-)
+from sql_agent.database.conditions import Condition, SearchedText, conditions, edited, only_table, without_aliases
 from sql_agent.database.guard import check
 from sql_agent.database.hint_statements import Place, Variants
 from sql_agent.database.missing_joins import with_missing_joins
-from sql_agent.database.name_index import Name, NameIndex, comparable, rest_pattern
+from sql_agent.database.name_index import NameIndex, comparable, rest_pattern
 from sql_agent.database.schema import MAX_HINT_CHARS, fold, quoted
 from sql_agent.database.source import Opened
+from sql_agent.database.text_places import MAX_CHARS_SEARCHED, TextPlaces, is_at, whole
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 
@@ -38,7 +32,6 @@ MAX_TEXTS = 2
 MAX_LINES = 2
 _MAX_PLACES = 3  # maximum number of columns in which each text of several conditions is searched
 MAX_TRIED = 8  # maximum number of statements that are run for a hint
-MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell contains
 FEW_ROWS = 3  # a result with more rows gets no hint about empty columns
 _MAX_ROWS = 200  # maximum number of rows whose cells are searched for parts of a text
 _READ_INSTEAD = 5  # maximum number of filled columns that are read in place of an empty one
@@ -51,23 +44,15 @@ def suggested_statements(hint: str | None) -> tuple[str, ...]:
     return tuple(line.removeprefix(_TRY) for line in lines if line.startswith(_TRY))
 
 
-class Hints:
+class Hints(TextPlaces):
     """Writes hints for one database. `read` runs a SELECT under a short time limit and may raise QueryError."""
 
     def __init__(
         self, opened: Opened, names: NameIndex, texts: CellTexts, read: Callable[[str], Sequence[tuple[object, ...]]]
     ) -> None:
-        self._schema = schema = opened.schema
+        super().__init__(opened, names, texts)
         self._dialect = opened.engine.dialect
-        self._namings = {schema.spelled(table): naming for table, naming in opened.names.items()}
-        name_columns = {table: fold(naming.column) for table, naming in self._namings.items()}
-        self._name_columns = {
-            table: next((column for column in columns if fold(column) == name_columns.get(table)), None)
-            for table, columns in schema.tables
-        }
-        self._variants = Variants(schema, self._dialect, self._name_columns)
-        self._names = names
-        self._texts = texts
+        self._variants = Variants(self._schema, self._dialect, self._name_columns)
         self._read = read
 
     def hint(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
@@ -111,7 +96,7 @@ class Hints:
             for text in part.texts
             if (column := text.node.find(exp.Column)) is not None and fold(column.name) not in known
         ][:MAX_TEXTS]
-        places = [(text, place) for text in texts for place in _whole(self._names.exact(text.text), text)]
+        places = [(text, place) for text in texts for place in whole(self._names.exact(text.text), text)]
         places += [(text, place) for text in texts for place in self._places(text, tree)]
         variants = [self._variants.searched_at(tree, text, at) for text, at in places if at.table == table]
         unknown = [column for column in tree.find_all(exp.Column) if fold(column.name) not in known]
@@ -256,67 +241,15 @@ class Hints:
                     return [self._variants.searched_at(tree, text, Place(table, column, found[0], is_part=True))]
         return []
 
-    def _is_name(self, text: SearchedText) -> bool:
-        """Return whether the statement compares the text with a name column."""
-        return text.column == fold(self._name_columns.get(text.table or "") or "")
-
     def _is_exact(self, part: Condition) -> bool:
         return any(self._is_name(text) and not isinstance(text.node, exp.Like) for text in part.texts)
-
-    def _places(self, text: SearchedText, tree: exp.Query) -> list[Place]:
-        """Return the places of the text, and of names that are similar to the text, the most probable place first."""
-        found = self._names.find(text.text)
-        meant = [name for name in (*found.exact, *found.aliases) if not _is_at(name, text) or name.text != text.text]
-        selected = {fold(output.unalias().name) for output in tree.selects}
-        columns = self._texts.columns_with(text.text) if 1 < len(text.text) <= MAX_CHARS_SEARCHED else []
-        in_cells = [Place(*column, text.text, True) for column in columns if column[1] != self._name_columns[column[0]]]
-        in_cells.sort(key=lambda each: (each.table != text.table, fold(each.column) not in {text.column, *selected}))
-        first = [place for place in in_cells if place.table == text.table and fold(place.column) in selected]
-        if own := [name for name in meant if _is_at(name, text)]:
-            return [*_whole(own[:1], text), *first, *_whole(own[1:], text)]
-        part = comparable(text.text)
-        inside = [name for name in found.longer if part in comparable(name.text)] if not meant else []
-        named = [Place(name.table, name.column, text.text, is_part=True) for name in inside]
-        similar = [name for name in (*found.longer, *found.near, *found.abbreviated) if name not in inside]
-        if not self._is_name(text):
-            beside = [place for place in in_cells if place.table == text.table]
-            first = beside if beside and not meant else [*self._parts(text, meant, similar), *beside]
-        others = sorted((*named, *in_cells), key=lambda place: place.table != text.table)
-        return list(dict.fromkeys([*first, *_whole(meant, text), *others, *_whole(similar, text)]))
-
-    def _parts(self, text: SearchedText, meant: Sequence[Name], similar: Sequence[Name]) -> Iterator[Place]:
-        """Yield places in the searched column for the names `meant`, or without such names, for parts of the text."""
-        for (table, column), cells in self._searched_cells(text):
-            yield from (Place(table, column, name.text, is_part=True) for name in meant)
-            for part in longest_parts(text.text, cells) if not meant else ():
-                # A part must have half of the text's length if there are other similar names, else a quarter.
-                is_beside_names = any(comparable(name.text) not in comparable(part) for name in similar)
-                if len(part) * (2 if is_beside_names else 4) >= len(text.text):
-                    yield Place(table, column, part, is_part=True)
-
-    def _searched_cells(self, text: SearchedText) -> list[tuple[tuple[str, str], str]]:
-        """Return the (table, column) that is searched for `text`, with its cells; [] if it has no texts."""
-        return [(at, cells) for at, cells in self._texts.columns.items() if _is_at(Place(*at, ""), text)]
-
-    def _longest_parts(self, text: SearchedText) -> list[Place]:
-        """Return the places of the longest parts of the text in its table, the searched column first; [] for a name."""
-        if self._is_name(text):
-            return []
-        found = [
-            ((len(part), fold(column) == text.column, cells.count(part.lower())), Place(table, column, part, True))
-            for (table, column), cells in self._texts.columns.items()
-            if table == text.table and column != self._name_columns[table]
-            for part in longest_parts(text.text, cells)
-        ]
-        longest = max((rank[0] for rank, _ in found), default=0)
-        return [place for rank, place in sorted(found, reverse=True) if rank[0] == longest]
 
     def _after_missing_names(self, tree: exp.Query) -> Iterator[exp.Query | str]:
         """Yield statements to run instead if a list of names has texts that name no row."""
         yield from self._with_right_names(tree)
         for text in self._missing_names(tree)[:MAX_TEXTS]:
             places = self._places(text, tree)
-            yield from (self._variants.searched_at(tree, text, place) for place in places if not _is_at(place, text))
+            yield from (self._variants.searched_at(tree, text, place) for place in places if not is_at(place, text))
             if not places:
                 yield _nowhere(text)
 
@@ -325,7 +258,7 @@ class Hints:
         changes: list[tuple[exp.Expr, exp.Expr | None]] = []
         for text in self._missing_names(tree):
             names = chain.from_iterable(self._names.find(text.text))
-            changes += [(text.node, exp.Literal.string(name.text)) for name in names if _is_at(name, text)][:1]
+            changes += [(text.node, exp.Literal.string(name.text)) for name in names if is_at(name, text)][:1]
         if changes:
             yield edited(tree, changes)
 
@@ -336,7 +269,7 @@ class Hints:
         return [text for text in texts if self._is_name(text) and not self._is_listed(text)][:MAX_CONDITIONS]
 
     def _is_listed(self, text: SearchedText) -> bool:
-        if any(_is_at(name, text) and name.text == text.text for name in self._names.exact(text.text)):
+        if any(is_at(name, text) and name.text == text.text for name in self._names.exact(text.text)):
             return True
         # The engine decides, because the index is limited in size and MySQL ignores case.
         equal = f"{quoted(text.column or '')} = {self._dialect.text_literal(text.text)}"
@@ -386,7 +319,7 @@ class Hints:
             longer = [name for name in found.longer if rest.fullmatch(comparable(name.text).replace(part, "", 1))]
             for name in (*found.aliases, *longer)[:MAX_TRIED]:
                 other = self._variants.searched_at(tree, text, Place(name.table, name.column, name.text))
-                rows = self._try(other.sql(self._dialect.grammar)) if _is_at(name, text) else ()
+                rows = self._try(other.sql(self._dialect.grammar)) if is_at(name, text) else ()
                 if not all(_is_empty(row[place]) for row in rows for place in places):
                     yield other
 
@@ -410,15 +343,6 @@ def _plain(words: str) -> str:
 
 def _nowhere(text: SearchedText) -> str:
     return f"nothing is like '{text.text}'; LIKE '%part%' finds parts"
-
-
-def _whole(names: Iterable[Name], text: SearchedText) -> list[Place]:
-    """Return each of `names` as a `Place`, those in the searched column first."""
-    return [Place(n.table, n.column, n.text) for n in sorted(names, key=lambda name: not _is_at(name, text))]
-
-
-def _is_at(place: Name | Place, text: SearchedText) -> bool:
-    return (place.table, fold(place.column)) == (text.table, text.column)
 
 
 def _selects_a_column(tree: exp.Query) -> bool:

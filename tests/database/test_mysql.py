@@ -287,7 +287,8 @@ class TestTheServer:
                 assert "Anneliese" in str(database.query("SELECT * FROM Orders WHERE Customer = 'Annelise'").hint)
                 assert "empty here: Amount" in str(database.query("SELECT Amount FROM Orders WHERE Id = 2").hint)
                 assert error("SELECT * FROM orders") == ("unknown_table", "did you mean Orders?")
-                assert error("SELECT Custom FROM Orders") == ("unknown_column", "did you mean Orders.customer?")
+                meant = "try: SELECT Customer FROM Orders\ndid you mean Orders.customer?"
+                assert error("SELECT Custom FROM Orders") == ("unknown_column", meant)
                 joined = (
                     "SELECT Customer FROM Orders JOIN Parts ON Orders.Id = Parts.OrderId WHERE Parts.Colour = 'red'"
                 )
