@@ -89,17 +89,18 @@ def main() -> None:
 
 
 def failed_in(rollouts: Path) -> list[tuple[Question, Failing]]:
-    """Return the statements of a run that found nothing, each once, with their questions, which have evidence."""
+    """Return each statement of a run that found nothing with its question; questions without evidence are left out."""
     found: dict[tuple[str, str], tuple[Question, Failing]] = {}
     with rollouts.open(encoding="utf-8") as lines:
         for record in (json.loads(line)["record"] for line in lines):
             question = Question.model_validate(record["question"])
             for call in (QueryCall.model_validate(call) for call in record["calls"]):
-                answer, several = call.answer, " AND " in call.sql
+                answer = call.answer
                 if answer.error is not None and answer.error.kind == "unknown_column":
                     kind = "unknown column"
                 elif answer.error is None and not _finds(answer):
-                    kind = "empty cell" if answer.records else f"no row, {'several' if several else 'one'} condition(s)"
+                    many = "several conditions" if " AND " in call.sql else "one condition"
+                    kind = "empty cell" if answer.records else f"no row, {many}"
                 else:
                     continue
                 if question.evidence and question.database is None:

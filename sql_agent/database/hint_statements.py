@@ -46,9 +46,7 @@ class Variants:
             kept = [
                 without_aliases(part.node)
                 for part in parts
-                if text not in part.texts
-                and part.table not in {None, place.table}
-                and {fold(column.name) for column in part.node.find_all(exp.Column)} <= columns
+                if text not in part.texts and part.table not in {None, place.table} and _reads_only(part.node, columns)
             ]
             return self.of_one_table(tree, place, kept)
         column = text.node.find(exp.Column)
@@ -87,11 +85,11 @@ class Variants:
         """
         known, name = set(map(fold, self._schema.columns[table])), fold(self._name_columns[table] or "")
         parts = conditions(tree, self._schema, self._dialect)
-        lost = [part for part in parts if _has_others(part.node, known)]
+        lost = [part for part in parts if not _reads_only(part.node, known)]
         if len(lost) == len(parts):
             return []
         rest = edited(tree, [(part.node, None) for part in lost])
-        outputs = [output for output in rest.selects if not _has_others(output, known)]
+        outputs = [output for output in rest.selects if _reads_only(output, known)]
         if len(outputs) < len(rest.selects) and all(fold(output.name) == name for output in outputs):
             outputs = [exp.Star()]
         rest.set("expressions", outputs)
@@ -112,7 +110,7 @@ class Variants:
         outputs = [
             without_aliases(output.unalias())
             for output in tree.selects
-            if not output.find(exp.Query) and {fold(each.name) for each in output.find_all(exp.Column)} <= known.keys()
+            if not output.find(exp.Query) and _reads_only(output, known)
         ]
         if is_named:
             outputs = [output for output in outputs if fold(output.name) != fold(name or "")]
@@ -147,8 +145,9 @@ class Variants:
         return exp.to_identifier(name, quoted=not is_plain)
 
 
-def _has_others(node: exp.Expr, known: Collection[str]) -> bool:
-    return any(fold(column.name) not in known for column in node.find_all(exp.Column))
+def _reads_only(node: exp.Expr, columns: Collection[str]) -> bool:
+    """Return whether all columns that `node` reads are in `columns`, which are in lower case."""
+    return all(fold(column.name) in columns for column in node.find_all(exp.Column))
 
 
 def showing(tree: exp.Query, first: Iterable[exp.Column] = (), last: Iterable[exp.Column] = ()) -> exp.Query:

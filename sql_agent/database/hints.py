@@ -194,7 +194,7 @@ class Hints(TextPlaces):
         yield from self._shortened(tree, parts, rounds[0])
         if not is_name_lost:
             yield from self._variants.without(tree, dropped[0])
-        yield from self._shortened(tree, parts, rounds[-1])
+        yield from chain.from_iterable(self._shortened(tree, parts, changed) for changed in rounds[1:])
         for text, place in places:
             if not is_alone and place.table == text.table and (place.text == text.text or not place.is_part):
                 yield self._variants.of_one_table(tree, place)

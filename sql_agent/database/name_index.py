@@ -167,7 +167,7 @@ class NameIndex:
         if len(part) < 3:  # a change of one in two characters makes another name
             return []
         allowed = max(1, len(part) // _TYPO_EVERY)
-        # Such a name has one of any `allowed + 1` characters of `part`. Chinese characters are in few names.
+        # `allowed` typing errors leave one of any `allowed + 1` characters. Few names have a given Chinese character.
         having, by_size = self._with_rarest(part)[: allowed + 1], self._by_size
         if len(having) > allowed and sum(map(len, having)) < len(self.keys) / 4:
             by_size = _by_size(self.keys[place] for place in sorted({*chain(*having)}))

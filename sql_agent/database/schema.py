@@ -155,7 +155,8 @@ class Schema:
     def misspelt_column(self, name: str, table: str) -> str:
         """Return the column of `table` that `name` misspells, or ""."""
         columns = {fold(column): column for column in self.columns.get(table, ())}
-        return "".join(columns[near] for near in difflib.get_close_matches(fold(name), columns, 1, _MISSPELT))
+        near = difflib.get_close_matches(fold(name), columns, n=1, cutoff=_MISSPELT)
+        return columns[near[0]] if near else ""
 
     def nearest_table(self, name: str) -> str:
         near = _nearest(fold(name), list(self.columns))

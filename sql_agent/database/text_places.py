@@ -17,7 +17,7 @@ MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell cont
 
 
 class TextPlaces:
-    """Finds where in one database the text of a condition is."""
+    """Finds the places of a searched text in one database."""
 
     def __init__(self, opened: Opened, names: NameIndex, texts: CellTexts) -> None:
         self._schema = schema = opened.schema

@@ -1,4 +1,4 @@
-"""Parts of cells, linked rows, and conditions on the columns of a described database."""
+"""Parts of cells, linked rows, and conditions on the columns of a described database, with the rows that meet them."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ class Catalog(Contents):
 
     @cache
     def conditions(self, table: str, without: str = "") -> tuple[Condition, ...]:
-        """Return a sample of conditions on the rows of `table`, always the same, except on the column `without`."""
+        """Return a sample of the conditions on columns other than `without`; the sample is always the same."""
         columns = self.table(table).columns
         return tuple(each for name in columns if name != without for each in self.conditions_on(table, name))
 
     @cache
     def conditions_on(self, table: str, name: str) -> list[Condition]:
-        """Return a sample of conditions on a column, always the same."""
+        """Return a sample of the conditions on a column; the sample is always the same."""
         column = self.column(table, name)
         if name == self.table(table).name and column.kind != "name":
             return []

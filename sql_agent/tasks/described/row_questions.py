@@ -16,7 +16,7 @@ from sql_agent.tasks.described.drafts import MOST_READ, Draft, Drafting, few_wit
 from sql_agent.tasks.described.statement import Output, Statement
 from sql_agent.tasks.described.words import Wording
 
-_TRIES = 5  # maximum number of rows in which a word for the answer no is sought
+MOST_SIMILAR = 5  # maximum number of similar rows from which another row or a word for the answer no is taken
 _SHARED = 12  # number of items of a row, the rarest ones, by which similar rows are found
 _MOST_OF_AN_END = 2  # maximum number of shared last characters of two names that count, each like a shared item
 LEAST_ALIKE = 4  # minimum number of shared items and characters of two compared rows
@@ -51,14 +51,15 @@ class RowQuestions(Drafting):
                 yield self._read_beside(wording, found, [name], self._without(found, name, part), inside)
 
     def _without(self, row: Row, name: str, part: Part) -> list[str]:
-        """Return the filled columns whose part has the key of `part` of the column `name`, but no item in `row`."""
+        """Return the other columns with a part under the same key as `part`, if their cell has none of its words."""
         columns = self._tables[row.table].columns
         (key,) = (key for key, each in columns[name].parts.items() if each is part)
-        cells = {other: fold(str(row.values[other] or "")) for other in columns if other != name}
-        alike = {
-            other: columns[other].parts[key] for other, cell in cells.items() if cell and key in columns[other].parts
-        }
-        return [other for other, each in alike.items() if not any(word in cells[other] for word in each.words)]
+        return [
+            other
+            for other, each in columns.items()
+            if other != name and key in each.parts and (cell := fold(str(row.values[other] or "")))
+            if not any(word in cell for word in each.parts[key].words)
+        ]
 
     def _some_part(self, column: Column) -> Part | None:
         parts = [part for part in column.parts.values() if part.ask]
@@ -175,7 +176,8 @@ class RowQuestions(Drafting):
         if not self._catalog.conditions_by_word(row.table):
             return [each for each in self._catalog.filled_rows(row.table, column) if each is not row]
         likely = (each for each, shared in self._common(row) if shared >= least)
-        return list(islice((each for each in likely if each.named and str(each.values[column] or "").strip()), _TRIES))
+        filled = (each for each in likely if each.named and str(each.values[column] or "").strip())
+        return list(islice(filled, MOST_SIMILAR))
 
     @cache
     def _common(self, row: Row) -> list[tuple[Row, int]]:

@@ -11,15 +11,15 @@ from sql_agent.schemas import Cell
 from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import Draft
+from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
-from sql_agent.tasks.described.yes_no_questions import YesNoQuestions
 
 _MOST_SHOWN = 1500  # maximum number of characters of a whole row
 
 
-class UnanswerableQuestions(YesNoQuestions):
-    """Yields drafts that the database does not answer, in random order."""
+class UnanswerableQuestions(RowQuestions):
+    """Yields drafts of questions that the database cannot answer, in random order."""
 
     def unanswerable(self) -> Iterator[Draft]:
         """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""

@@ -11,12 +11,11 @@ from sql_agent.tasks.described.claims import Claims, decide
 from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import Draft
-from sql_agent.tasks.described.row_questions import RowQuestions
+from sql_agent.tasks.described.row_questions import MOST_SIMILAR, RowQuestions
 
 # The key of the sentence that asks whether a row meets a condition, by the condition's phrase.
 _YES_NO = {"category": "is_value", "above": "is_above", "after": "is_after"}
 _CLAIMS_SHARE = 0.5  # share of claims among the yes-no questions of a table with claims
-_TRIES = 5  # maximum number of rows in which a word for the answer no is sought
 _MANY_TERMS = 50  # if a list has fewer terms, questions also name its other items
 
 
@@ -47,7 +46,7 @@ class YesNoQuestions(RowQuestions):
             return None
         words, cell = self._said_in(row, name, column), fold(str(row.values[name]))
         if not wanted:
-            others = self._shuffled(self._similar(row, name))[:_TRIES]
+            others = self._shuffled(self._similar(row, name))[:MOST_SIMILAR]
             words = [word for other in others for word in self._said_in(other, name, column) if is_apart(word, cell)]
         templates = column.confirm
         if column.kind == "list":
@@ -87,7 +86,7 @@ class YesNoQuestions(RowQuestions):
         return Claims(self._catalog)
 
     def _claimed(self, table: str, *, wanted: bool) -> Draft | None:
-        """Return a draft with the answer `wanted` about a claim or its opposite, in a row whose cells decide it so.
+        """Return a draft about a claim or its opposite, and about a row whose cells give the answer `wanted`.
 
         If the row were drawn first, nearly all would lack the claim's words, and the wording would tell the answer.
         """
