@@ -15,6 +15,7 @@ from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
 from sql_agent.database.guard import parse
+from sql_agent.database.hints import suggested_statements
 from sql_agent.database.schema import fold
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Lang, QueryAnswer, Question
@@ -22,7 +23,7 @@ from sql_agent.system.files import prompt_file
 from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
-_MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
+_MISTAKE_EVERY = 4  # one demonstration of react in 4 has a mistake
 _MOST_COLUMNS = 3  # maximum number of columns that a thought names; it names none if there are more
 
 _Column = tuple[str, str]  # table and column
@@ -108,17 +109,33 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 def _with_mistake(queries: Sequence[_Query], database: Database, max_calls: int, number: int) -> list[_Query]:
     """Return `queries` with one of three typical mistakes, which `number` selects.
 
-    The first statement follows a failing copy, one statement is repeated once, or the last statement is repeated until
-    no call is left.
+    In every second demonstration, the first statement follows a failing copy. In the others, one statement is repeated
+    once, or the last statement is repeated until no call is left.
     """
-    number, kind = divmod(number, 3)
-    if kind == 0:
-        failing = with_mistake(queries[0].sql, database, number)
-        return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
+    number, kind = divmod(number, 4)
+    if kind % 2 == 0:
+        failing = with_mistake(queries[0].sql, database, 2 * number + kind // 2)
+        broken = [_Query(sql, answer, is_trained=False) for sql, answer in failing]
+        return [*broken, *_as_hinted(queries, broken, database)]
     if kind == 1:
         place = number % len(queries)
         return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
     return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
+
+
+def _as_hinted(queries: Sequence[_Query], broken: Sequence[_Query], database: Database) -> Sequence[_Query]:
+    """Return the first statement of the hint for `broken` instead of `queries` if it reads all that they read."""
+    hints = [query.answer.error.hint for query in broken if query.answer.error]
+    for sql in [sql for hint in hints for sql in suggested_statements(hint)][:1]:
+        hinted = _Query(sql, database.query(sql), is_trained=True)
+        read = _cells(queries)
+        if read and read <= _cells([hinted]):
+            return [hinted]
+    return queries
+
+
+def _cells(queries: Sequence[_Query]) -> set[object]:
+    return {cell for query in queries for row in query.answer.records for cell in row}
 
 
 def _check_rewrite(

@@ -17,6 +17,7 @@ _JOIN = re.compile(  # an inner join on one equation
 )
 _WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
 _FROM = re.compile(rf"{_QUOTED}|\b(?:from|join)\s+(?P<table>[A-Za-z_]\w*)", re.IGNORECASE)
+_READ = re.compile(rf"{_QUOTED}|(?:\bselect\s+|,\s*)(?P<column>[A-Za-z_]\w*)(?=\s*,|\s+from\b)", re.IGNORECASE)
 _TESTED = re.compile(rf"{_QUOTED}|\b(?P<column>[A-Za-z_]\w*)(?=\s*(?:=|LIKE)\s*')", re.IGNORECASE)
 _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-z_]\w*)")
 
@@ -89,13 +90,23 @@ def _tested_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
 
     If `sql` reads a single table, the hint for the error may suggest a column of this table that contains the text.
     """
-    chosen = _one_of([match for match in _TESTED.finditer(sql) if match["column"]], number)
+    return _of_other_table(_TESTED, sql, schema, number)
+
+
+def _read_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
+    """Return `sql` with an output column replaced by one that no table of `sql` has."""
+    return _of_other_table(_READ, sql, schema, number)
+
+
+def _of_other_table(column: re.Pattern[str], sql: str, schema: Schema, number: int) -> str | None:
+    """Return `sql` with one match of the pattern `column` replaced by a column that no table of `sql` has."""
+    chosen = _one_of([match for match in column.finditer(sql) if match["column"]], number)
     read = {fold(match["table"]) for match in _with_table(_FROM, sql)}
     known = {fold(column) for table, columns in schema.tables if fold(table) in read for column in columns}
     others = [column for _, columns in schema.tables for column in columns if fold(column) not in known]
     if chosen is None or not others:
         return None
-    return sql[: chosen.start()] + others[number % len(others)] + sql[chosen.end() :]
+    return sql[: chosen.start("column")] + others[number % len(others)] + sql[chosen.end("column") :]
 
 
 def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
@@ -105,6 +116,7 @@ def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
 
 _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
     _wrong_table,
+    _read_elsewhere,
     _invented_column,
     _other_table,
     without_join,

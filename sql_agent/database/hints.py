@@ -115,7 +115,8 @@ class Hints(TextPlaces):
         if table and not any(map(self._finds_rows, [*joined, *renamed, *variants[:MAX_TRIED]])):
             rest = self._variants.without_unknown(tree, table)
             if not any(map(self._finds_rows, rest)):
-                rest = [each for each in self._after_nothing(tree) if isinstance(each, exp.Query)]
+                nothing = chain.from_iterable(map(self._after_nothing, [tree, *rest]))
+                rest = [each for each in nothing if isinstance(each, exp.Query)]
             found = [*rest[:MAX_TRIED], *filter(None, [remark])]
         return self._fitted(tree, found, room)
 

@@ -533,6 +533,12 @@ def test_after_an_unknown_column_a_name_is_looked_up_in_the_table_that_has_it(da
     )
 
 
+def test_after_an_unknown_column_and_a_misspelt_name_both_are_mended(database: Database) -> None:
+    assert suggested(database, "SELECT price FROM drugs_info WHERE med_name = 'ibuprofin'")[0] == (
+        "SELECT * FROM drugs_info WHERE med_name = 'Ibuprofen'"
+    )
+
+
 def test_an_unknown_column_stays_an_error_where_no_column_has_the_text(database: Database) -> None:
     text = hint(database, "SELECT med_name FROM drugs_info WHERE treatment LIKE '%nowhere%'")
     assert text == "treatment is a column of disease"

@@ -311,19 +311,23 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
         placed += [((number + 0.5) / len(of_type), task_type, question) for number, question in enumerate(of_type)]
     ordered = [question for _, _, question in sorted(placed, key=lambda place: place[:2])]
     count = settings.steps * settings.batch
-    chosen = (_even_lookups(by_type.get("lookup", [])) if count < _SHORT else []) or ordered
+    chosen = (_even_lookups(by_type.get("lookup", []), rng) if count < _SHORT else []) or ordered
     return [chosen[number % len(chosen)] for number in range(count)]
 
 
-def _even_lookups(lookups: Sequence[Question]) -> list[Question]:
-    """Return `lookups` in an order in which columns alternate, without those whose last SQL reads several columns."""
+def _even_lookups(lookups: Sequence[Question], rng: random.Random) -> list[Question]:
+    """Return `lookups` in an order in which columns alternate, without those whose last SQL reads several columns.
+
+    Each round has its own order of columns. In one order for all rounds, every fourth demonstration, which has a
+    mistake, would always be of the same few columns.
+    """
     by_column: dict[str, list[Question]] = {}
     for question in (q for q in lookups if q.statements):
         column = question.statements[-1].partition(" WHERE ")[0]
         if "," not in column and "*" not in column:
             by_column.setdefault(column, []).append(question)
-    turns = zip_longest(*(by_column[column] for column in sorted(by_column)))
-    return [question for turn in turns for question in turn if question is not None]
+    rounds = [list(filter(None, each)) for each in zip_longest(*(by_column[column] for column in sorted(by_column)))]
+    return [question for each in rounds for question in rng.sample(each, len(each))]
 
 
 def _schedule(step: int, steps: int) -> float:

@@ -230,6 +230,7 @@ def test_a_short_start_reads_each_column_in_turn_and_a_long_one_has_every_type()
     for three in (short[start : start + 3] for start in range(0, 24, 3)):
         assert {question.statements[-1] for question in three} == set(plain)
         assert {question.task_type for question in three} == {"lookup"}
+    assert len({question.statements[-1] for question in short[1::3]}) > 1, "each round has its own order"
     long = _choose(questions, SftSettings(steps=64), seed=0)
     assert {question.task_type for question in long} == {"lookup", "count"}
 
