@@ -148,6 +148,8 @@ def verl_environment() -> dict[str, str]:
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "RAY_DEDUP_LOGS": "0",
+        # verl turns the cache of compiled graphs off, because torch before 2.10 did not write its files atomically.
+        "VLLM_DISABLE_COMPILE_CACHE": os.environ.get("VLLM_DISABLE_COMPILE_CACHE", "0"),
         # Ray keeps at most so many task events of 3 KB each. A run reaches Ray's default, 100,000, in 15 minutes.
         "RAY_task_events_max_num_task_in_gcs": "10000",
     }

@@ -6,6 +6,8 @@ This module must not import verl, because verl's `__init__` imports this module 
 from __future__ import annotations
 
 import logging
+import multiprocessing
+import os
 from typing import Any
 
 from sql_agent.training.policy import attention
@@ -28,6 +30,16 @@ def name_sockets_by_cluster() -> None:
     RuntimeContext.get_job_id = get_job_id
 
 
+def hide_key_from_engine() -> None:
+    """Remove the API key of vLLM's server in the processes of its engine, which multiprocessing starts.
+
+    vLLM's cache of compiled graphs is keyed by all variables of vLLM, and each run has another key.
+    """
+    if multiprocessing.parent_process() is not None:
+        os.environ.pop("VLLM_API_KEY", None)
+
+
 attention.register()
+hide_key_from_engine()
 name_sockets_by_cluster()
 logging.getLogger("openai.agents").setLevel(logging.WARNING)
