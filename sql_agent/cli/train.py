@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -36,6 +37,8 @@ from sql_agent.system.files import timestamped_folder
 from sql_agent.system.process import INTERRUPTED, repeat_command, slow_imports
 from sql_agent.system.resources import named_memory_errors
 from sql_agent.tasks.task import database_digest
+from sql_agent.training.verl.config import trains_on_npu
+from sql_agent.training.verl.warm_python import warm_server
 
 _TRACED_QUESTIONS = 10
 
@@ -60,10 +63,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_store(role.store)
         if role.role == "runner":
             return _serve_rollouts(arguments, role.store, ui)
+    chosen, sources = plan_settings(arguments)
     if arguments.plan:
-        show_forecast(plan_settings(arguments)[0], ui)
+        show_forecast(chosen, ui)
         return 0
-    plan = make_plan(arguments, ui)
+    with ExitStack() as started:
+        if chosen.backend == "verl" and not trains_on_npu(chosen):
+            started.enter_context(warm_server())  # imports verl while the plan is made
+        return _train(make_plan(arguments, chosen, sources, ui), role, ui, arguments, started)
+
+
+def _train(plan: Plan, role: RunRole, ui: Ui, arguments: argparse.Namespace, started: ExitStack) -> int:
+    """Run and finish the `plan`; return 0, or 130 after an interrupt. `started` ends what must not outlive the run."""
     if arguments.dev:
         _show_trace(plan, ui)
         return 0
@@ -91,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if log.trackers:
             log.trackers.close()
     if smaller:
+        started.close()
         _start_again(smaller, log, ui)
     if interrupted:
         say_unfinished(log, plan.settings, ui, how="was interrupted")

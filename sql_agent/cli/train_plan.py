@@ -52,12 +52,12 @@ class Plan:
     head: Sequence[str] = ()
 
 
-def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
+def make_plan(arguments: argparse.Namespace, chosen: Settings, sources: Sequence[Source], ui: Ui) -> Plan:
     """Check everything that the requested run needs, the cheapest first, and return its plan.
 
+    `chosen` and `sources` are those of `plan_settings`.
     Creates the sample database if it is missing. Raises a SqlAgentError for the first requirement that is not met.
     """
-    chosen, sources = plan_settings(arguments)
     settings, judge_said = with_judge(chosen)
     task = load_task(settings.task)
     check_settings(settings)

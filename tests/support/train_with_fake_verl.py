@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from unittest import mock
@@ -15,6 +16,7 @@ from sql_agent.training.verl import run_verl  # noqa: E402
 
 mock.patch("sql_agent.cli.train_checks.verl_is_installed", lambda: True).start()
 mock.patch("sql_agent.training.verl.logs._GRACE_S", 1.0).start()  # verl never ends by itself here
+os.environ.setdefault("SQLAGENT_WARM", "0")  # there is no verl to import
 run_verl.TRAINER_MODULE = "tests.support.fake_verl"
 
 if __name__ == "__main__":

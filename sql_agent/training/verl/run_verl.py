@@ -41,6 +41,7 @@ from sql_agent.training.verl.interprocess import (
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, ran_out_in_update, step_metrics
 from sql_agent.training.verl.memory import card_of, smaller_micro_batches
 from sql_agent.training.verl.rollout_server import RolloutApp
+from sql_agent.training.verl.warm_python import PYTHON_VARIABLE
 
 _POLL_S = 0.2
 _OPTIONS, _START = "verl.json", "start.jsonl"  # in the run's folder
@@ -158,7 +159,7 @@ class VerlGrpo(TrainingAlgorithm):
     async def _start_module(self, module: str, *arguments: Path | str, **streams: Any) -> asyncio.subprocess.Process:
         """Start `python -m module` in a new session; on Linux the process also ends when this process dies."""
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, *map(str, arguments),
+            os.environ.get(PYTHON_VARIABLE, sys.executable), "-m", module, *map(str, arguments),
             env=os.environ | verl_environment() | token_environment(self._token),
             start_new_session=True, preexec_fn=die_with_parent, **streams,
         )  # fmt: skip

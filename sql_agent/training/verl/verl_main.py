@@ -24,6 +24,7 @@ from verl.utils.device import auto_set_device
 from sql_agent.training.verl.interprocess import end_of_start_part, run_token, token_environment, wait_for_sft_result
 from sql_agent.training.verl.policy_endpoint import endpoint_actors
 from sql_agent.training.verl.trainer import TaskRunner
+from sql_agent.training.verl.warm_python import PYTHON_VARIABLE
 
 
 def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
@@ -91,6 +92,8 @@ def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
     if "RAY_ADDRESS" in os.environ:
         passed_on |= token_environment(run_token())
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
+    if PYTHON_VARIABLE in os.environ and "RAY_ADDRESS" not in os.environ:
+        runtime.setdefault("py_executable", os.environ[PYTHON_VARIABLE])
     cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
     ray.init(runtime_env=runtime, log_to_driver=True, **(cluster | _not_none(options)))
 
