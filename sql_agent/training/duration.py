@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sql_agent.config.settings import Settings
 
 _SPEED_OF_GPUS = 0.55  # exponent: two GPUs were 1.51 times as fast as one, four 2.04 times (docs/lab/2026-11-21.md)
-_START_S = {"verl": 300.0, "local": 20.0}
+_START_S = {"verl": 150.0, "local": 20.0}
 _TUNING_START_S = {"verl": 30.0, "local": 0.0}  # imports, and the first demonstrations
 _DEMONSTRATION_S = {"verl": 0.009, "local": 0.9}  # seconds for a demonstration, with the smallest measured model
 _SAVE_S = {"verl": 8.0, "local": 2.0}  # seconds for one checkpoint of the smallest measured model
