@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
-from sql_agent.agent.sql_mistakes import with_mistake
+from sql_agent.agent.sql_mistakes import with_condition_too_many, with_mistake
 from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
@@ -81,7 +81,7 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
     ]
     max_calls = most_calls(settings)
     if number % _MISTAKE_EVERY == 1:
-        longer = _with_mistake(queries, database, max_calls, number // _MISTAKE_EVERY)
+        longer = _with_mistake(queries, question.question, database, max_calls, number // _MISTAKE_EVERY)
         queries = longer if len(longer) <= max_calls else queries
     answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
     system = task.instructions(question.lang, database, settings)
@@ -106,31 +106,37 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
         yield DemonstratedTurn(query.sql, shown, query.is_trained, is_call=True)
 
 
-def _with_mistake(queries: Sequence[_Query], database: Database, max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` with one of three typical mistakes, which `number` selects.
+def _with_mistake(
+    queries: Sequence[_Query], asked: str, database: Database, max_calls: int, number: int
+) -> list[_Query]:
+    """Return `queries` with one of four typical mistakes, which `number` selects.
 
-    In every second demonstration, the first statement follows a failing copy. In the others, one statement is repeated
-    once, or the last statement is repeated until no call is left.
+    The first statement follows a failing copy (twice as often as each other mistake), one statement is repeated once,
+    the last statement is repeated until no call is left, or the first statement follows a copy with a condition on
+    other words of the question `asked`, which finds nothing and is sometimes repeated.
     """
-    number, kind = divmod(number, 4)
-    if kind % 2 == 0:
-        failing = with_mistake(queries[0].sql, database, 2 * number + kind // 2)
-        broken = [_Query(sql, answer, is_trained=False) for sql, answer in failing]
-        return [*broken, *_as_hinted(queries, broken, database)]
+    number, kind = divmod(number, 5)
     if kind == 1:
         place = number % len(queries)
         return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
-    return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
+    if kind == 3:
+        return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
+    failing = with_condition_too_many(queries[0].sql, asked, database, number) if kind == 4 else ()
+    times = 1 + number % 2 if failing else 1
+    failing = failing or with_mistake(queries[0].sql, database, 2 * number + kind // 2)
+    broken = [_Query(sql, answer, is_trained=False) for sql, answer in failing] * times
+    return [*broken, *_as_hinted(queries, broken, database)]
 
 
 def _as_hinted(queries: Sequence[_Query], broken: Sequence[_Query], database: Database) -> Sequence[_Query]:
-    """Return the first statement of the hint for `broken` instead of `queries` if it reads all that they read."""
-    hints = [query.answer.error.hint for query in broken if query.answer.error]
-    for sql in [sql for hint in hints for sql in suggested_statements(hint)][:1]:
-        hinted = _Query(sql, database.query(sql), is_trained=True)
-        read = _cells(queries)
-        if read and read <= _cells([hinted]):
-            return [hinted]
+    """Return a statement of the hint for `broken` instead of `queries` if it reads all that they read."""
+    answers = [query.answer for query in broken[:1]]
+    for hint in [answer.error.hint if answer.error else answer.hint for answer in answers]:
+        for sql in suggested_statements(hint):
+            hinted = _Query(sql, database.query(sql), is_trained=True)
+            read = _cells(queries)
+            if read and read <= _cells([hinted]):
+                return [hinted]
     return queries
 
 

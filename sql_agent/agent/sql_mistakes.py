@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from sqlglot import exp
+
 from sql_agent.database import Database
+from sql_agent.database.conditions import only_table
+from sql_agent.database.guard import parse
 from sql_agent.database.schema import Schema, fold
 from sql_agent.schemas import QueryAnswer
 
+_CLAUSE_END = re.compile(r"[,.;:?!，。；：？！、…\n]+")
+_MOST_TOLD = 30  # maximum number of characters of a searched part of a question
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
 _JOIN = re.compile(  # an inner join on one equation
     rf"{_QUOTED}|(?<!left)(?<!right)(?<!outer)(?<!natural)(?<!cross)\s+(?:inner\s+)?join\s+(?:\w+\s+(?:as\s+)?(?!on\b))?"
@@ -29,6 +35,31 @@ def with_mistake(sql: str, database: Database, number: int) -> Sequence[tuple[st
         if answer.error is not None:
             return [(broken, answer)]
     return ()
+
+
+def with_condition_too_many(sql: str, asked: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
+    """Return `sql` with one more condition, which finds nothing, and the answer, as the only pair of a list.
+
+    The condition searches a part of the question `asked` in a column that `sql` does not read, as models do with what
+    people tell beside their question. Returns () if `sql` has no condition, reads several tables or finds nothing.
+    """
+    tree = parse(sql, database.dialect)
+    table = only_table(tree, database.schema)
+    if table is None or tree.args.get("where") is None or not database.query(sql).records:
+        return ()
+    read = {fold(column.name) for column in tree.find_all(exp.Column)}
+    texts = [literal.name.strip("%") for literal in tree.find_all(exp.Literal) if literal.is_string]
+    parts = [part.strip() for part in _CLAUSE_END.split(asked)]
+    told = [part for part in parts if 1 < len(part) <= _MOST_TOLD and not any(text in part for text in texts)]
+    columns = [column for column in database.schema.columns[table] if fold(column) not in read]
+    if not told or not columns:
+        return ()
+    like = exp.Like(
+        this=exp.column(columns[number % len(columns)]), expression=exp.Literal.string(f"%{told[number % len(told)]}%")
+    )
+    broken = tree.where(like).sql(database.dialect.grammar)
+    answer = database.query(broken)
+    return [] if answer.error is not None or answer.records else [(broken, answer)]
 
 
 def _mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:

@@ -12,6 +12,8 @@ why-provenance (Buneman, Khanna and Tan 2001, "Why and Where"). A statement has 
     yes or no  if the statement searches the cell for a text; and the result changes when the cell has another text or
                this text, but stays the same when the cells of all other rows have this text
 
+A text counts as read, too, if another column of its row has the same text, and a statement has read it there.
+
 If the queries together show more than twenty other values of the evidence's columns, they list a table, and count as
 having read no text and no name.
 """
@@ -30,6 +32,9 @@ from sql_agent.reward.judges.reference_parser import searched_texts, searches, w
 from sql_agent.schemas import Cell, Evidence, QueryCall, Question
 
 _MOST_OTHERS = 20  # maximum number of values from rows without evidence that all queries together may show
+_LEAST_COPY = (
+    8  # minimum length, in characters, of a text that may be read in another column: short ones are equal by chance
+)
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
 _ANOTHER = "—"  # the text that replaces the text of a cell
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -71,7 +76,8 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
     `conclusion` is a reference answer that follows from cells but is in no cell: a number (in digits), yes or no.
     `gold` are the statements of the gold SQL. `names` maps a table to the column with its rows' names.
     """
-    queries = [_Query(call, evidence, database) for call in calls if call.answer.status == "ok"]
+    successful = [call for call in calls if call.answer.status == "ok"]
+    queries = [_Query(call, evidence, database) for call in successful]
     fields = {fold(item.field) for item in evidence}
     # The columns by which the gold SQL finds the evidence's rows; none if the gold SQL searches the evidence's columns.
     columns = {fold(column) for item in evidence for column in database.schema.columns.get(item.table, ())}
@@ -83,6 +89,12 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
     for query in queries:
         shown, beside = query.shown()
         read |= shown
+        others += beside
+    left = [item for item in evidence if item not in read and any(query.has(item.quote) for query in queries)]
+    copies = {copy: item for item in left for copy in _copies(item, database)}
+    for query in [_Query(call, tuple(copies), database) for call in successful] if copies else ():
+        shown, beside = query.shown()
+        read |= {copies[copy] for copy in shown}
         others += beside
     must_depend = read and are_names and found_by
     if others > _MOST_OTHERS or (must_depend and not any(query.depends_on(found_by) for query in queries)):
@@ -121,6 +133,26 @@ def _names_of(table: str, row_id: int, database: Database, naming: Naming | None
         yield from naming.called.get(cells[naming.column], ())
         for column, aliases_in in naming.aliases.items():
             yield from aliases_in(cells.get(column, ""))
+
+
+def _copies(item: Evidence, database: Database) -> Iterator[Evidence]:
+    """Yield `item` in each other column of its row that has the same text, with letters and not short."""
+    key = database.schema.row_key(item.table)
+    columns = database.schema.columns.get(item.table, ())
+    if key is None or item.field not in columns:
+        return
+    answer = database.query(
+        f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(item.table)} WHERE {quoted(key)} = {item.row_id}"
+    )
+    for record in answer.records:
+        cells = dict(zip(columns, record, strict=True))
+        text = cells[item.field]
+        if isinstance(text, str) and len(text) >= _LEAST_COPY and any(map(str.isalpha, text)):
+            yield from (
+                item.model_copy(update={"field": column})
+                for column in columns
+                if column != item.field and cells[column] == text
+            )
 
 
 class _Query:
@@ -163,6 +195,10 @@ class _Query:
             if other is not None and _contain(other, item.quote) < shown:
                 found.add(item)
         return found, text.count("‹›")
+
+    def has(self, quote: str) -> bool:
+        """Return whether the result contains the text `quote`."""
+        return _contain(self._records, quote) > 0
 
     def depends_on(self, columns: Iterable[str]) -> bool:
         """Return whether the result changes if the evidence's rows have another text in `columns`."""

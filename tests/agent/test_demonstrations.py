@@ -19,13 +19,15 @@ def asked(task: Task, settings: Settings, start: str) -> Question:
     return next(question for question in task.questions(settings, "train") if question.question.startswith(start))
 
 
-def demonstrated(tmp_path: Path, *sql: str, numbers: Sequence[int], max_turns: int) -> list[Demonstration]:
+def demonstrated(
+    tmp_path: Path, *sql: str, numbers: Sequence[int], max_turns: int, told: str = ""
+) -> list[Demonstration]:
     """Return the demonstrations with these numbers of a question about drug 1 whose gold statements are `sql`."""
     settings = load_settings(
         [f"database.path={make_database(tmp_path / 'medical.db')}", f"agent.max_turns={max_turns}"]
     )
     task = load_task("medical")
-    question = Question(id="1", question="In which form does Drug 1 come?", answer="capsule", sql="; ".join(sql))
+    question = Question(id="1", question=f"{told}In which form does Drug 1 come?", answer="capsule", sql="; ".join(sql))
     with task.databases(settings) as databases, databases.of(None) as database:
         return [demonstrate(number, question, task, database, settings) for number in numbers]
 
@@ -41,7 +43,7 @@ def test_demonstrations_of_the_tool_go_on_after_an_error(tmp_path: Path) -> None
 
 
 def test_a_text_that_was_tested_in_a_column_of_another_table_is_searched_as_the_hint_says(tmp_path: Path) -> None:
-    (shown,) = demonstrated(tmp_path, FORM, numbers=(1 + 4 * 12,), max_turns=4)
+    (shown,) = demonstrated(tmp_path, FORM, numbers=(1 + 4 * 15,), max_turns=4)
     wrong, right, _ = shown.turns
     assert not wrong.is_trained and "FROM drugs_info" in wrong.text and "med_name" not in wrong.text
     assert f"\\ntry: {FORM}" in wrong.reaction and right.text == FORM
@@ -59,6 +61,15 @@ def test_a_hint_that_reads_less_than_the_gold_statements_is_not_followed(tmp_pat
     other = FORM.replace("Drug 1", "Drug 2")
     (shown,) = demonstrated(tmp_path, FORM, other, numbers=(9,), max_turns=5)
     assert [turn.text for turn in shown.turns[1:3]] == [FORM, other]
+
+
+def test_after_a_condition_on_what_people_tell_beside_a_question_the_hint_leaves_it_out(tmp_path: Path) -> None:
+    once, twice = demonstrated(tmp_path, FORM, numbers=(17, 37), max_turns=5, told="My aunt moves house. ")
+    wrong, right, answer = once.turns
+    assert not wrong.is_trained and "LIKE '%My aunt moves house%'" in wrong.text and '"count":0' in wrong.reaction
+    assert right.is_trained and right.text in wrong.reaction and "aunt" not in right.text and answer.text == "capsule"
+    assert [turn.is_trained for turn in twice.turns] == [False, False, True, True]
+    assert REPEATED in twice.turns[1].reaction
 
 
 def test_demonstrations_of_the_tool_go_on_after_a_statement_that_was_made_twice(tmp_path: Path) -> None:

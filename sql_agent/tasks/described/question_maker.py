@@ -25,7 +25,7 @@ from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.statement import Comparison, Statement
 from sql_agent.tasks.described.words import filled, half
 
-_ASIDE_SHARE = 0.1  # share of all questions that have a remark before them
+_ASIDE_SHARE = 0.25  # share of the questions of one clause that have a remark before or after them
 _MOST_BYTES = 700  # maximum for an answer, about 250 tokens of Chinese: a rollout may write 256
 _NAME_SHARE = 0.25  # share of the questions about one row that call the row by another name
 _PART_SHARE = 0.4  # share of the questions with another name that search it with LIKE, if LIKE finds the row

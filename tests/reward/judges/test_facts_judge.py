@@ -555,6 +555,28 @@ def test_queries_that_show_many_other_values_have_looked_nothing_up(tmp_path: Pa
         assert read(pages[0]) == evidence, "nine other values beside"
 
 
+def test_a_text_may_be_read_in_a_column_with_the_same_text_of_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "twice.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name TEXT, approve_code TEXT, "
+                           "med_approval TEXT, form TEXT, pack TEXT)")  # fmt: skip
+        connection.execute("CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT)")
+        connection.execute("INSERT INTO disease VALUES (1, 'Gout')")
+        rows = [(1, "A", "H20080204", "H20080204", "box", "box"), (2, "B", "H20080204", "H1", "box", "box")]
+        connection.executemany("INSERT INTO drugs_info VALUES (?, ?, ?, ?, ?, ?)", rows)
+    connection.close()
+    with open_database(path, TASK.schema) as twice:
+
+        def is_read(field: str, quote: str, sql: str, row_id: int = 1) -> bool:
+            evidence = (Evidence(table="drugs_info", row_id=row_id, field=field, quote=quote),)
+            return evidence_read(twice, [QueryCall(sql=sql, answer=twice.query(sql), seconds=0.0)], evidence) != ()
+
+        assert is_read("approve_code", "H20080204", "SELECT med_approval FROM drugs_info WHERE med_name = 'A'")
+        assert not is_read("approve_code", "H20080204", "SELECT 'H20080204' FROM drugs_info WHERE med_name = 'A'")
+        assert not is_read("approve_code", "H20080204", "SELECT med_approval FROM drugs_info WHERE id = 1", row_id=2)
+        assert not is_read("form", "box", "SELECT pack FROM drugs_info WHERE med_name = 'A'"), "short: equal by chance"
+
+
 def test_a_label_must_be_a_name_of_the_row_of_the_evidence(database: Database) -> None:
     statement = "SELECT *, 'never' AS said FROM drugs_info WHERE med_name IN ('A', 'B')"
     calls = (QueryCall(sql=statement, answer=database.query(statement), seconds=0.0),)
