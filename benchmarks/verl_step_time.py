@@ -2,9 +2,11 @@
 
 Both runs train the same model with the same trainer options on the same questions in the same order, with the same
 tool, database limits, prompts and sampling, one after the other on the same GPUs. verl's own loop runs the conversation
-inside verl, without store, proxy, runner processes and agent framework, and it trains on every group of rollouts; ours
-leaves out the groups with equal rewards. It prints the median seconds of a step and the share of each stage from the
-third step on, the share of the GPU's peak (MFU), and the ratio of the two runs.
+inside verl, without store, proxy, runner processes and agent framework. It trains on every group of rollouts, and its
+forward pass is verl's, which computes the prompt of every rollout. Ours leaves out the groups with equal rewards, and
+computes a shared prompt once; `--our-forward` gives our forward pass to verl's loop, too. It prints the median seconds
+of a step and the share of each stage from the third step on, the share of the GPU's peak (MFU), and the ratio of the
+two runs.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def main() -> None:
     overrides = run_settings(arguments)
     settings = load_settings(overrides, defaults=defaults("medical"))
     arguments.out.mkdir(parents=True, exist_ok=True)
-    peer = in_process(settings, arguments.out / "in-process")
+    peer = in_process(settings, arguments.out / "in-process", our_forward=arguments.our_forward)
     ours = through_lightning("lightning", arguments.out, overrides)
     report(ours.steps, peer, settings, arguments.out)
     print(f"{ours.lost} rollouts lost through agent-lightning")
@@ -56,6 +58,7 @@ def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the arguments `given`, or else those of the command line."""
     parser = arguments_parser(__doc__, out=Path("runs/verl-step-time"))
     parser.add_argument("--questions", type=int, default=8, help="a step, eight rollouts each")
+    parser.add_argument("--our-forward", action="store_true", help="verl's loop computes a shared prompt once, too")
     return parser.parse_intermixed_args(given)
 
 
@@ -64,9 +67,9 @@ def run_settings(arguments: argparse.Namespace) -> list[str]:
     return dotted(arguments, [f"train.questions_per_step={arguments.questions}"])
 
 
-def in_process(settings: Settings, folder: Path) -> list[Step]:
+def in_process(settings: Settings, folder: Path, *, our_forward: bool) -> list[Step]:
     """Train with verl's own tool agent loop, and return verl's metrics of each step from the third on."""
-    path = write_options(settings, folder)
+    path = write_options(settings, folder, our_forward=our_forward)
     with (folder / "verl.log").open("w") as log:
         subprocess.run(
             [sys.executable, "-m", "sql_agent.training.verl.verl_main", str(path)],
@@ -75,7 +78,7 @@ def in_process(settings: Settings, folder: Path) -> list[Step]:
     return steps_of(folder / METRICS)
 
 
-def write_options(settings: Settings, folder: Path) -> Path:
+def write_options(settings: Settings, folder: Path, *, our_forward: bool) -> Path:
     """Write the questions and the file from which `verl_main` reads the options of verl's own loop; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     assert settings.data.train_file is not None, "--train-file is required"
@@ -99,6 +102,8 @@ def write_options(settings: Settings, folder: Path) -> Path:
         "function_tool_path": str(HERE / "verl_tool.py"),
         "format": "hermes",
     }
+    if not our_forward:
+        options["actor_rollout_ref"]["model"]["external_lib"] = None
     options["reward"] = {"custom_reward_function": {"path": str(HERE / "verl_tool.py"), "name": "compute_score"}}
     overrides = typed(settings.verl.config)
     overrides["actor_rollout_ref"]["rollout"].pop("agent", None)

@@ -23,7 +23,7 @@ from sql_agent.system.files import prompt_file
 from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
-_MISTAKE_EVERY = 4  # one demonstration of react in 4 has a mistake
+_MISTAKE_EVERY = 5  # one demonstration of react in 5 has a mistake
 _MOST_COLUMNS = 3  # maximum number of columns that a thought names; it names none if there are more
 
 _Column = tuple[str, str]  # table and column

@@ -81,7 +81,7 @@ class Hints(TextPlaces):
         return f"{answer.count} of {total} rows shown{more}"
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
-        """Return up to two lines: statements to try in place of `tree`, which reads an unknown column, and `remark`.
+        """Return a statement to try in place of `tree`, which reads an unknown column, then `remark` if it has room.
 
         A statement may join the table that has the column. It may replace a word that people use for a column,
         such as `symptoms`, or a misspelt name by the column's name. It may search other columns for the text that the
@@ -111,14 +111,15 @@ class Hints(TextPlaces):
         if self._schema.foreign_keys:
             joined = list(with_missing_joins(tree, self._schema, self._variants.identifier))
         room = MAX_HINT_CHARS + (len(self._line(tree)) if joined else 0)
-        found: Iterable[exp.Query | str] = [*joined, *renamed, *filter(None, [remark]), *variants]
-        if table and not any(map(self._finds_rows, [*joined, *renamed, *variants[:MAX_TRIED]])):
+        hint = self._fitted(tree, [*joined, *renamed, *variants], room)
+        if table and not hint:
             rest = self._variants.without_unknown(tree, table)
-            if not any(map(self._finds_rows, rest)):
-                nothing = chain.from_iterable(map(self._after_nothing, [tree, *rest]))
-                rest = [each for each in nothing if isinstance(each, exp.Query)]
-            found = [*rest[:MAX_TRIED], *filter(None, [remark])]
-        return self._fitted(tree, found, room)
+            nothing = chain.from_iterable(map(self._after_nothing, [tree, *rest]))
+            hint = self._fitted(tree, rest, room) or self._fitted(
+                tree, (each for each in nothing if isinstance(each, exp.Query)), room
+            )
+        with_remark = "\n".join([*(hint or "").splitlines()[:1], remark or ""])
+        return with_remark if remark and len(with_remark) <= room else hint
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str], room: int = MAX_HINT_CHARS) -> str | None:
         """Return up to two lines of `found`: its remarks, and those of its statements that find rows; None if none."""

@@ -66,7 +66,9 @@ def test_the_peer_of_the_step_time_gets_our_options_with_verls_own_tool_loop(
 ) -> None:
     bench = benchmark("verl_step_time", monkeypatch)
     overrides = bench.run_settings(bench.parsed(["--questions=2", *arguments]))
-    path = bench.write_options(load_settings(overrides, defaults=defaults("medical")), tmp_path / "peer")
+    path = bench.write_options(
+        load_settings(overrides, defaults=defaults("medical")), tmp_path / "peer", our_forward=False
+    )
     given = json.loads(path.read_text())
     assert set(given) == {"options", "overrides", "sft_result", "environment"}, "what verl_main reads"
     rollout = given["options"]["actor_rollout_ref"]["rollout"]
