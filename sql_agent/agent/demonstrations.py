@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
-from sql_agent.agent.sql_mistakes import with_condition_too_many, with_mistake
+from sql_agent.agent.sql_mistakes import with_mistake, with_needless_condition
 from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
@@ -23,7 +23,7 @@ from sql_agent.system.files import prompt_file
 from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
-_MISTAKE_EVERY = 5  # one demonstration of react in 5 has a mistake
+_MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
 _MOST_COLUMNS = 3  # maximum number of columns that a thought names; it names none if there are more
 
 _Column = tuple[str, str]  # table and column
@@ -109,11 +109,11 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 def _with_mistake(
     queries: Sequence[_Query], asked: str, database: Database, max_calls: int, number: int
 ) -> list[_Query]:
-    """Return `queries` with one of four typical mistakes, which `number` selects.
+    """Return `queries` with a typical mistake, which `number` selects.
 
-    The first statement follows a failing copy (twice as often as each other mistake), one statement is repeated once,
-    the last statement is repeated until no call is left, or the first statement follows a copy with a condition on
-    other words of the question `asked`, which finds nothing and is sometimes repeated.
+    Kinds 0 and 2: a copy of the first statement that fails comes first, and what its hint says replaces `queries` if it
+    reads the same. Kind 1: one statement is repeated. Kind 3: the last statement is repeated until no call is left.
+    Kind 4: a copy of the first statement with a needless condition comes first, once or twice.
     """
     number, kind = divmod(number, 5)
     if kind == 1:
@@ -121,27 +121,24 @@ def _with_mistake(
         return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
     if kind == 3:
         return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
-    failing = with_condition_too_many(queries[0].sql, asked, database, number) if kind == 4 else ()
-    times = 1 + number % 2 if failing else 1
-    failing = failing or with_mistake(queries[0].sql, database, 2 * number + kind // 2)
-    broken = [_Query(sql, answer, is_trained=False) for sql, answer in failing] * times
-    return [*broken, *_as_hinted(queries, broken, database)]
+    if kind == 4 and (needless := with_needless_condition(queries[0].sql, asked, database, number)):
+        return [*[_Query(*needless, is_trained=False)] * (1 + number % 2), *queries]
+    broken = with_mistake(queries[0].sql, database, 2 * number + kind // 2)
+    if broken is None:
+        return list(queries)
+    return [_Query(*broken, is_trained=False), *_as_hinted(queries, broken[1], database)]
 
 
-def _as_hinted(queries: Sequence[_Query], broken: Sequence[_Query], database: Database) -> Sequence[_Query]:
-    """Return a statement of the hint for `broken` instead of `queries` if it reads all that they read."""
-    answers = [query.answer for query in broken[:1]]
-    for hint in [answer.error.hint if answer.error else answer.hint for answer in answers]:
-        for sql in suggested_statements(hint):
-            hinted = _Query(sql, database.query(sql), is_trained=True)
-            read = _cells(queries)
-            if read and read <= _cells([hinted]):
-                return [hinted]
+def _as_hinted(queries: Sequence[_Query], failed: QueryAnswer, database: Database) -> Sequence[_Query]:
+    """Return a statement of the hint in `failed` instead of `queries` if its result has theirs, row by row."""
+    found = [query.answer for query in queries if _finds_something(query.answer)]
+    for sql in suggested_statements(failed.error.hint) if failed.error and len(found) == 1 else ():
+        answer = database.query(sql)
+        if set(found[0].columns) <= set(answer.columns):
+            places = [answer.columns.index(column) for column in found[0].columns]
+            if [tuple(row[place] for place in places) for row in answer.records] == list(found[0].records):
+                return [_Query(sql, answer, is_trained=True)]
     return queries
-
-
-def _cells(queries: Sequence[_Query]) -> set[object]:
-    return {cell for query in queries for row in query.answer.records for cell in row}
 
 
 def _check_rewrite(
@@ -164,7 +161,8 @@ def _check_rewrite(
     if searched and not any(_finds_something(answer) for _, answer in searched):
         before = searched[-(settings.agent.max_turns - 1) :] if settings.agent.max_turns > 1 else ()
     elif number % _REWRITE_EVERY == 1 and settings.agent.max_turns > 1:
-        before = with_mistake(gold, database, number // _REWRITE_EVERY)
+        broken = with_mistake(gold, database, number // _REWRITE_EVERY)
+        before = [broken] if broken else []
     reactions = [(sql, prompt(REWRITE, lang, result=answer_json(answer), feedback="")) for sql, answer in before]
     misses = [DemonstratedTurn(_fenced(sql), reaction, is_trained=False) for sql, reaction in reactions]
     thoughts = query_thoughts([*(sql for sql, _ in before), gold], lang, task, database)

@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
 
 from sql_agent.database import Database
 from sql_agent.database.conditions import only_table
 from sql_agent.database.guard import parse
 from sql_agent.database.schema import Schema, fold
+from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 
 _CLAUSE_END = re.compile(r"[,.;:?!，。；：？！、…\n]+")
-_MOST_TOLD = 30  # maximum number of characters of a searched part of a question
+_MOST_TOLD = 30  # maximum number of characters of a searched clause
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
 _JOIN = re.compile(  # an inner join on one equation
     rf"{_QUOTED}|(?<!left)(?<!right)(?<!outer)(?<!natural)(?<!cross)\s+(?:inner\s+)?join\s+(?:\w+\s+(?:as\s+)?(?!on\b))?"
@@ -23,43 +25,55 @@ _JOIN = re.compile(  # an inner join on one equation
 )
 _WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
 _FROM = re.compile(rf"{_QUOTED}|\b(?:from|join)\s+(?P<table>[A-Za-z_]\w*)", re.IGNORECASE)
-_READ = re.compile(rf"{_QUOTED}|(?:\bselect\s+|,\s*)(?P<column>[A-Za-z_]\w*)(?=\s*,|\s+from\b)", re.IGNORECASE)
+_READ = re.compile(  # an output column
+    rf"{_QUOTED}|(?:\bselect\s+(?:distinct\s+)?|,\s*)(?P<column>(?!distinct\b)[A-Za-z_]\w*)(?=[\s\w,.]*\sfrom\b)",
+    re.IGNORECASE,
+)
 _TESTED = re.compile(rf"{_QUOTED}|\b(?P<column>[A-Za-z_]\w*)(?=\s*(?:=|LIKE)\s*')", re.IGNORECASE)
 _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-z_]\w*)")
 
 
-def with_mistake(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
-    """Return `sql` with a mistake and the failed answer, as the only pair of a list; () if no mistake makes it fail."""
+def with_mistake(sql: str, database: Database, number: int) -> tuple[str, QueryAnswer] | None:
+    """Return `sql` with a mistake, and the failed answer; None if no mistake makes it fail."""
     for broken in _mistakes(sql, database.schema, number):
         answer = database.query(broken)
         if answer.error is not None:
-            return [(broken, answer)]
-    return ()
+            return broken, answer
+    return None
 
 
-def with_condition_too_many(sql: str, asked: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
-    """Return `sql` with one more condition, which finds nothing, and the answer, as the only pair of a list.
+def with_needless_condition(sql: str, asked: str, database: Database, number: int) -> tuple[str, QueryAnswer] | None:
+    """Return `sql` with one more condition, and the answer without rows.
 
-    The condition searches a part of the question `asked` in a column that `sql` does not read, as models do with what
-    people tell beside their question. Returns () if `sql` has no condition, reads several tables or finds nothing.
+    The condition searches a clause of the question `asked` that has no text of `sql`: models do so with remarks that do
+    not belong to the question. Returns None if there is no such clause, or if `sql` has no condition, reads several
+    tables or finds nothing.
     """
-    tree = parse(sql, database.dialect)
+    if not database.query(sql).records:
+        return None
+    try:
+        tree = parse(sql, database.dialect)
+    except (QueryError, ParseError, TokenError, RecursionError):
+        return None
     table = only_table(tree, database.schema)
-    if table is None or tree.args.get("where") is None or not database.query(sql).records:
-        return ()
-    read = {fold(column.name) for column in tree.find_all(exp.Column)}
-    texts = [literal.name.strip("%") for literal in tree.find_all(exp.Literal) if literal.is_string]
-    parts = [part.strip() for part in _CLAUSE_END.split(asked)]
-    told = [part for part in parts if 1 < len(part) <= _MOST_TOLD and not any(text in part for text in texts)]
-    columns = [column for column in database.schema.columns[table] if fold(column) not in read]
-    if not told or not columns:
-        return ()
-    like = exp.Like(
-        this=exp.column(columns[number % len(columns)]), expression=exp.Literal.string(f"%{told[number % len(told)]}%")
-    )
+    if table is None or tree.args.get("where") is None:
+        return None
+    literals = [literal.name.strip("%").casefold() for literal in tree.find_all(exp.Literal) if literal.is_string]
+    clauses = [clause.strip() for clause in _CLAUSE_END.split(asked)]
+    told = [
+        clause
+        for clause in clauses
+        if 1 < len(clause) <= _MOST_TOLD and not any(text and text in clause.casefold() for text in literals)
+    ]
+    used = {fold(column.name) for column in tree.find_all(exp.Column)} | {fold(database.schema.row_key(table) or "")}
+    columns = [column for column in database.schema.columns[table] if fold(column) not in used]
+    if len(list(filter(None, clauses))) < 2 or not told or not columns:
+        return None
+    text = exp.Literal.string(f"%{told[number % len(told)]}%")
+    like = exp.Like(this=exp.column(columns[number % len(columns)]), expression=text)
     broken = tree.where(like).sql(database.dialect.grammar)
     answer = database.query(broken)
-    return [] if answer.error is not None or answer.records else [(broken, answer)]
+    return None if answer.error is not None or answer.records else (broken, answer)
 
 
 def _mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:

@@ -12,7 +12,7 @@ why-provenance (Buneman, Khanna and Tan 2001, "Why and Where"). A statement has 
     yes or no  if the statement searches the cell for a text; and the result changes when the cell has another text or
                this text, but stays the same when the cells of all other rows have this text
 
-A text counts as read, too, if another column of its row has the same text, and a statement has read it there.
+An identifier, such as an approval number, also counts as read if a query read it in another column of the same row.
 
 If the queries together show more than twenty other values of the evidence's columns, they list a table, and count as
 having read no text and no name.
@@ -32,9 +32,8 @@ from sql_agent.reward.judges.reference_parser import searched_texts, searches, w
 from sql_agent.schemas import Cell, Evidence, QueryCall, Question
 
 _MOST_OTHERS = 20  # maximum number of values from rows without evidence that all queries together may show
-_LEAST_COPY = (
-    8  # minimum length, in characters, of a text that may be read in another column: short ones are equal by chance
-)
+# An identifier that two columns of a row may repeat; sentences and words are equal by chance, or say something else.
+_IDENTIFIER = re.compile(r"(?=.*\d)(?=.*[^\W\d_])\S{6,40}")
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
 _ANOTHER = "—"  # the text that replaces the text of a cell
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -90,12 +89,12 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
         shown, beside = query.shown()
         read |= shown
         others += beside
-    left = [item for item in evidence if item not in read and any(query.has(item.quote) for query in queries)]
-    copies = {copy: item for item in left for copy in _copies(item, database)}
-    for query in [_Query(call, tuple(copies), database) for call in successful] if copies else ():
-        shown, beside = query.shown()
-        read |= {copies[copy] for copy in shown}
-        others += beside
+    left = [item for item in evidence if item not in read and _IDENTIFIER.fullmatch(item.quote)]
+    name_columns = {table: naming.column for table, naming in names.items()}
+    copies = {copy: item for item in left for copy in _copies(item, name_columns.get(item.table), database)}
+    copied = [_Query(call, tuple(copies), database).shown() for call in successful] if copies else []
+    if sum(beside for _, beside in copied) <= _MOST_OTHERS:
+        read |= {copies[copy] for shown, _ in copied for copy in shown}
     must_depend = read and are_names and found_by
     if others > _MOST_OTHERS or (must_depend and not any(query.depends_on(found_by) for query in queries)):
         read = set()
@@ -135,24 +134,19 @@ def _names_of(table: str, row_id: int, database: Database, naming: Naming | None
             yield from aliases_in(cells.get(column, ""))
 
 
-def _copies(item: Evidence, database: Database) -> Iterator[Evidence]:
-    """Yield `item` in each other column of its row that has the same text, with letters and not short."""
+def _copies(item: Evidence, name_column: str | None, database: Database) -> Iterator[Evidence]:
+    """Yield `item` in each other column of its row that has the same text, except in the column of the row's name."""
     key = database.schema.row_key(item.table)
     columns = database.schema.columns.get(item.table, ())
-    if key is None or item.field not in columns:
+    if key is None:
         return
     answer = database.query(
         f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(item.table)} WHERE {quoted(key)} = {item.row_id}"
     )
     for record in answer.records:
-        cells = dict(zip(columns, record, strict=True))
-        text = cells[item.field]
-        if isinstance(text, str) and len(text) >= _LEAST_COPY and any(map(str.isalpha, text)):
-            yield from (
-                item.model_copy(update={"field": column})
-                for column in columns
-                if column != item.field and cells[column] == text
-            )
+        for column, cell in zip(columns, record, strict=True):
+            if cell == item.quote and column not in {item.field, name_column}:
+                yield item.model_copy(update={"field": column})
 
 
 class _Query:
@@ -195,10 +189,6 @@ class _Query:
             if other is not None and _contain(other, item.quote) < shown:
                 found.add(item)
         return found, text.count("‹›")
-
-    def has(self, quote: str) -> bool:
-        """Return whether the result contains the text `quote`."""
-        return _contain(self._records, quote) > 0
 
     def depends_on(self, columns: Iterable[str]) -> bool:
         """Return whether the result changes if the evidence's rows have another text in `columns`."""

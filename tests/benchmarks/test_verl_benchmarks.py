@@ -71,6 +71,7 @@ def test_the_peer_of_the_step_time_gets_our_options_with_verls_own_tool_loop(
     )
     given = json.loads(path.read_text())
     assert set(given) == {"options", "overrides", "sft_result", "environment"}, "what verl_main reads"
+    assert given["options"]["actor_rollout_ref"]["model"]["external_lib"] is None, "verl's own forward pass"
     rollout = given["options"]["actor_rollout_ref"]["rollout"]
     assert rollout["agent"]["default_agent_loop"] == "tool_agent" and rollout["n"] == 8
     assert "agent" not in given["overrides"]["actor_rollout_ref"]["rollout"]

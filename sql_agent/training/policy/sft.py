@@ -318,8 +318,8 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
 def _even_lookups(lookups: Sequence[Question], rng: random.Random) -> list[Question]:
     """Return `lookups` in an order in which columns alternate, without those whose last SQL reads several columns.
 
-    Each round has its own order of columns. In one order for all rounds, every fourth demonstration, which has a
-    mistake, would always be of the same few columns.
+    Each round shuffles the columns. Mistakes are made at a fixed interval, so with one order for all rounds they would
+    always fall on the same columns.
     """
     by_column: dict[str, list[Question]] = {}
     for question in (q for q in lookups if q.statements):

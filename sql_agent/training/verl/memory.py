@@ -24,7 +24,7 @@ _ONE_CONTEXT = 1.5 * GB  # the same bytes without vLLM
 _BUCKET = 2 << 30  # verl's rollout.checkpoint_engine.update_weights_bucket_megabytes
 _VLLM_SHARE = 0.4  # share of the free memory; a larger key-value cache made no step faster
 _VLLM_BATCH = 8192  # rollout.max_num_batched_tokens
-_CACHE_STEP = 256 << 20  # bytes; vLLM's compiled graphs are kept for an equal size of its key-value cache only
+_CACHE_STEP = 256 << 20  # bytes; vLLM reuses compiled graphs only if its key-value cache has the same size
 _MIN_SEQUENCES = 4  # number of rollouts of maximum length for which the key-value cache must have room
 _MOST_TOKENS = 24576  # maximum; a larger micro-batch is no faster
 _ENOUGH_TOKENS = 8192  # below this, gradient checkpointing costs less time than many small micro-batches
@@ -170,7 +170,7 @@ def _vllm_bytes(shape: Shape, load: Load, card: Card, others: float) -> tuple[fl
     model = (2 * shape.parameters + 8 * _VLLM_BATCH * shape.intermediate) / load.tensor_parallel + 0.5 * GB
     least = model + _MIN_SEQUENCES * load.length * shape.cache_bytes / load.tensor_parallel
     size = max(least, min(_VLLM_SHARE * card.free, card.usable - (0 if load.is_apart else others)))
-    return int(size), int((size - model) // _CACHE_STEP * _CACHE_STEP)
+    return int(size), int(max(least - model, (size - model) // _CACHE_STEP * _CACHE_STEP))
 
 
 def _micro_batch(load: Load, room: float, token_bytes: tuple[float, float]) -> tuple[int, bool]:

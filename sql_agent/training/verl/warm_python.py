@@ -1,4 +1,4 @@
-"""Run Python programs in forks of a process that has imported verl and vLLM: these imports take each process 20 s.
+"""Run Python programs in forks of a process that has imported verl and vLLM: importing them takes 20 s in each process.
 
 `python -m sql_agent.training.verl.warm_python FOLDER` is the server: it imports the modules, and forks for each client.
 FOLDER/python is the client. It does what `python ARGUMENTS` does, in a fork of the server: with its own environment,
@@ -145,12 +145,9 @@ def serve(folder: Path, imports: Callable[[], None]) -> Callable[[], None]:
     while not deadlines or (clients and time.monotonic() < deadlines[0]):
         for number, _ in waiting.poll(_POLL_MS):
             if number == listener.fileno():
-                client = listener.accept()[0]
-                try:
-                    request, files = _received(client)
-                except (OSError, ValueError):  # the client was killed
-                    client.close()
+                if (accepted := _accepted(listener)) is None:
                     continue
+                client, request, files = accepted
                 child = os.fork()
                 if child == 0:
                     os.setsid()
@@ -165,17 +162,10 @@ def serve(folder: Path, imports: Callable[[], None]) -> Callable[[], None]:
                 with suppress(OSError):
                     client.sendall(f"{child}\n".encode())
             else:  # the client was killed, so its program is killed
+                _send(clients[number][0], signal.SIGKILL)
                 _send(-clients[number][0], signal.SIGKILL)
                 waiting.unregister(number)
-        for number, (child, client) in list(clients.items()):
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                with suppress(KeyError):
-                    waiting.unregister(number)
-                with suppress(OSError):
-                    client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-                client.close()
-                del clients[number]
+        _reap(clients, waiting)
     os._exit(0)
 
 
@@ -258,10 +248,36 @@ def _ray_id() -> str:
     return str(ray.PlacementGroupID.of(ray.JobID.from_int(1)).hex())
 
 
-def _received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return the request of a client, and the descriptors here of the files request["files"]."""
-    _, files, _, _ = socket.recv_fds(client, 1, 253)
-    return json.loads(client.makefile("r").readline()), files
+def _accepted(listener: socket.socket) -> tuple[socket.socket, dict[str, Any], list[int]] | None:
+    """Return the next client, its request, and the descriptors here of the files request["files"].
+
+    Returns None if the client has ended, or has become `python` itself because the imports took too long.
+    """
+    client, files = listener.accept()[0], list[int]()
+    with suppress(OSError, ValueError):
+        _, files, _, _ = socket.recv_fds(client, 1, 253)
+        request = json.loads(client.makefile("r").readline())
+        hung_up = select.poll()
+        hung_up.register(client, select.POLLHUP)
+        if not hung_up.poll(0):
+            return client, request, files
+    for file in files:
+        os.close(file)
+    client.close()
+    return None
+
+
+def _reap(clients: dict[int, tuple[int, socket.socket]], waiting: select.poll) -> None:
+    """Tell the clients of ended forks the exit codes, and forget these clients."""
+    for number, (child, client) in list(clients.items()):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            with suppress(KeyError):
+                waiting.unregister(number)
+            with suppress(OSError):
+                client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            client.close()
+            del clients[number]
 
 
 def _program(request: dict[str, Any], files: list[int]) -> None:

@@ -555,26 +555,42 @@ def test_queries_that_show_many_other_values_have_looked_nothing_up(tmp_path: Pa
         assert read(pages[0]) == evidence, "nine other values beside"
 
 
-def test_a_text_may_be_read_in_a_column_with_the_same_text_of_its_row(tmp_path: Path) -> None:
+def test_an_identifier_may_be_read_in_another_column_of_its_row_that_repeats_it(tmp_path: Path) -> None:
     path = tmp_path / "twice.db"
+    columns = ("med_name", "code", "approval", "pregnancy", "child", "pack")
+    same = ("No study was made.", "No study was made.", "1.0.0-beta")
+    rows = [
+        ("A", "H20080204", "H20080204", *same),
+        ("B", "H20080204", "H1", *same),
+        ("Vero-60", "Vero-60", "H2", *same),
+    ]
+    rows += [(f"Drug {number}", f"K{number:07}", f"K{number:07}", *same) for number in range(30)]
     with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name TEXT, approve_code TEXT, "
-                           "med_approval TEXT, form TEXT, pack TEXT)")  # fmt: skip
+        connection.execute(f"CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, {' TEXT, '.join(columns)} TEXT)")
         connection.execute("CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT)")
         connection.execute("INSERT INTO disease VALUES (1, 'Gout')")
-        rows = [(1, "A", "H20080204", "H20080204", "box", "box"), (2, "B", "H20080204", "H1", "box", "box")]
-        connection.executemany("INSERT INTO drugs_info VALUES (?, ?, ?, ?, ?, ?)", rows)
+        connection.executemany(f"INSERT INTO drugs_info ({', '.join(columns)}) VALUES (?, ?, ?, ?, ?, ?)", rows)
     connection.close()
     with open_database(path, TASK.schema) as twice:
 
-        def is_read(field: str, quote: str, sql: str, row_id: int = 1) -> bool:
-            evidence = (Evidence(table="drugs_info", row_id=row_id, field=field, quote=quote),)
-            return evidence_read(twice, [QueryCall(sql=sql, answer=twice.query(sql), seconds=0.0)], evidence) != ()
+        def is_read(field: str, quote: str, *statements: str, row_id: int = 1) -> bool:
+            evidence = [Evidence(table="drugs_info", row_id=row_id, field=field, quote=quote)]
+            calls = [QueryCall(sql=sql, answer=twice.query(sql), seconds=0.0) for sql in statements]
+            return evidence_read(twice, calls, evidence, names={"drugs_info": Naming("med_name")}) != ()
 
-        assert is_read("approve_code", "H20080204", "SELECT med_approval FROM drugs_info WHERE med_name = 'A'")
-        assert not is_read("approve_code", "H20080204", "SELECT 'H20080204' FROM drugs_info WHERE med_name = 'A'")
-        assert not is_read("approve_code", "H20080204", "SELECT med_approval FROM drugs_info WHERE id = 1", row_id=2)
-        assert not is_read("form", "box", "SELECT pack FROM drugs_info WHERE med_name = 'A'"), "short: equal by chance"
+        number = "H20080204"
+        assert is_read("code", number, "SELECT approval FROM drugs_info WHERE med_name = 'A'")
+        assert not is_read("code", number, "SELECT 'H20080204' FROM drugs_info WHERE med_name = 'A'")
+        assert not is_read("code", number, "SELECT approval FROM drugs_info WHERE med_name = 'A'", row_id=2)
+        assert not is_read("code", number, "SELECT approval FROM drugs_info"), "a table was listed"
+        no_identifier = "SELECT child FROM drugs_info WHERE med_name = 'A'"
+        assert not is_read("pregnancy", "No study was made.", no_identifier), "sentences are equal by chance"
+        by_name = "SELECT med_name FROM drugs_info WHERE med_name = 'Vero-60'"
+        assert not is_read("code", "Vero-60", by_name, row_id=3), "the name was known before"
+        first = "SELECT code FROM drugs_info WHERE med_name = 'A'"
+        assert is_read("code", number, first, "SELECT approval FROM drugs_info"), (
+            "a list takes no cell that was read away"
+        )
 
 
 def test_a_label_must_be_a_name_of_the_row_of_the_evidence(database: Database) -> None:

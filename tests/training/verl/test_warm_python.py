@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +25,18 @@ serve(Path(sys.argv[1]), lambda: __import__("colorsys"))()
 """
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
 IS_WARM = "import sys; print('colorsys' in sys.modules, end=''); "
+
+
+ONE_ID = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from sql_agent.training.verl.warm_python import serve
+def imports():
+    ids = SimpleNamespace(from_int=int, of=lambda job: b"the same in all forks")
+    sys.modules["ray"] = SimpleNamespace(JobID=ids, PlacementGroupID=ids)
+serve(Path(sys.argv[1]), imports)()
+"""
 
 
 @pytest.fixture
@@ -111,6 +125,28 @@ def test_without_a_server_and_with_options_that_a_fork_cannot_have_python_starts
     assert run(client, "-c", IS_WARM).stdout == "True"
     assert run(client, "-O", "-c", IS_WARM).stdout == "False"
     assert run(client, "-c", IS_WARM, env=ENVIRONMENT | {"RAY_JOB_ID": "02000000"}).stdout == "False"
+
+
+def test_a_request_whose_client_has_ended_is_not_run(client: Path, tmp_path: Path) -> None:
+    slow = SERVER.replace("__import__", "__import__('time').sleep(1) or __import__")
+    command = [sys.executable, "-c", slow, str(tmp_path)]
+    with subprocess.Popen(command, env=ENVIRONMENT) as server:
+        while not (tmp_path / "socket").exists():
+            time.sleep(0.01)
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.connect(str(tmp_path / "socket"))
+            socket.send_fds(asked, [b"\0"], [0])
+            request = {"command": ["-c", "open('ran', 'w')"], "environment": {}, "folder": str(tmp_path), "files": [0]}
+            asked.sendall(json.dumps(request).encode() + b"\n")
+        assert run(client, "-c", IS_WARM).stdout == "True"
+        server.terminate()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_server_whose_forks_would_draw_the_same_ids_of_ray_ends(client: Path) -> None:
+    command = [sys.executable, "-c", ONE_ID, str(client.parent)]
+    ended = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=60, check=False)
+    assert ended.returncode == 1 and "an import has drawn ids of Ray" in ended.stderr
 
 
 def test_a_server_that_shall_end_waits_for_its_programs(client: Path, server: subprocess.Popen[bytes]) -> None:
