@@ -23,11 +23,15 @@ def _variable(names: str, description: str, default: str | None = None) -> Any:
 class EnvironmentSettings(BaseSettings):
     """Base of settings that are read from environment variables or `.env`."""
 
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+    # Not `populate_by_name`, which would also read variables with the names of the fields, such as MODEL and BASE_URL.
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore")
     key_of: ClassVar[Mapping[str, str]] = {}  # maps the variable of a URL to the variable of the key that is sent there
 
     def __init__(self, **values: Any) -> None:
-        """Raise ConfigError if an exported key would be sent to a URL from an untrusted `.env`."""
+        """Set the fields `values`.
+
+        Raises ConfigError if an exported key would be sent to a URL from an untrusted `.env`.
+        """
         exported = {name.upper() for name, value in os.environ.items() if value}
         for path in [path for path in ENV_FILES if not is_trusted(path)]:
             given = {name.upper() for name, value in read_dotenv(path).items() if value} - exported
@@ -36,7 +40,12 @@ class EnvironmentSettings(BaseSettings):
                     f"{path} sets {url}, and {self.key_of[url]} of the environment would be sent to this URL",
                     hint=f"if you trust that file, export {url} too",
                 )
-        super().__init__(**values)
+        super().__init__(**{self._variable_of(name): value for name, value in values.items()})
+
+    @classmethod
+    def _variable_of(cls, field: str) -> str:
+        alias = cls.model_fields[field].validation_alias
+        return str(alias.choices[0]) if isinstance(alias, AliasChoices) else field
 
     @model_validator(mode="before")
     @classmethod

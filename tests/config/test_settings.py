@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from sql_agent.cli.command import run_command
-from sql_agent.config.endpoints import EndpointSettings, TeacherSettings, TokenSettings
+from sql_agent.config.endpoints import EndpointSettings, EnvironmentSettings, TeacherSettings, TokenSettings
 from sql_agent.config.settings import FIELDS, SECTIONS, Settings, as_text, load_settings
 from sql_agent.errors import ConfigError
 
@@ -211,6 +212,20 @@ def test_a_file_that_is_no_toml_is_named(content: bytes, folder: Path) -> None:
     (folder / "run.toml").write_bytes(content)
     with pytest.raises(ConfigError, match=r"run\.toml is not valid TOML"):
         load_settings(config_file=folder / "run.toml")
+
+
+@pytest.mark.parametrize("settings", EnvironmentSettings.__subclasses__())
+def test_variables_with_the_names_of_fields_are_other_programs(
+    settings: type[EnvironmentSettings], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = settings()
+    others = {name.upper() for name in settings.model_fields} - {"REWARD_MODEL_URL"}  # which is the variable, too
+    for name in others:
+        monkeypatch.setenv(name, "http://of-another-program")
+    (folder / ".env").write_text("".join(f"{name}=http://of-a-stranger\n" for name in others))
+    assert settings() == plain
+    name = next(iter(settings.model_fields))
+    assert getattr(settings(**{name: "given"}), name) in ("given", SecretStr("given"))
 
 
 def test_a_dotenv_that_is_no_text_is_named(folder: Path) -> None:

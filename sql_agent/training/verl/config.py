@@ -76,7 +76,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
         },
         "actor_rollout_ref": {
             "model": {
-                "path": settings.model,
+                "path": settings.model.rstrip("/"),  # verl refuses a slash at the end
                 "lora_rank": verl.lora_rank,
                 "lora_alpha": 2 * verl.lora_rank,
                 # Adapters are merged before the weights are sent to vLLM, because on one GPU verl sends no adapters.
