@@ -7,17 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
-from sqlglot.errors import ParseError, TokenError
 
-from sql_agent.agent.sql_mistakes import with_mistake, with_needless_condition
+from sql_agent.agent.sql_mistakes import parsed, with_mistake, with_needless_condition
 from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
-from sql_agent.database.guard import parse
 from sql_agent.database.hints import suggested_statements
 from sql_agent.database.schema import fold
-from sql_agent.errors import QueryError
 from sql_agent.schemas import Lang, QueryAnswer, Question
 from sql_agent.system.files import prompt_file
 from sql_agent.tasks.task import Task
@@ -121,16 +118,18 @@ def _with_mistake(
         return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
     if kind == 3:
         return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
-    if kind == 4 and (needless := with_needless_condition(queries[0].sql, asked, database, number)):
+    first, found = queries[0], queries[0].answer.records
+    needless = with_needless_condition(first.sql, asked, database, number) if kind == 4 and found else None
+    if needless:
         return [*[_Query(*needless, is_trained=False)] * (1 + number % 2), *queries]
-    broken = with_mistake(queries[0].sql, database, 2 * number + kind // 2)
+    broken = with_mistake(first.sql, database, 2 * number + kind // 2)
     if broken is None:
         return list(queries)
     return [_Query(*broken, is_trained=False), *_as_hinted(queries, broken[1], database)]
 
 
 def _as_hinted(queries: Sequence[_Query], failed: QueryAnswer, database: Database) -> Sequence[_Query]:
-    """Return a statement of the hint in `failed` instead of `queries` if its result has theirs, row by row."""
+    """Return the first statement of the hint in `failed` that finds the rows of `queries`, else `queries`."""
     found = [query.answer for query in queries if _finds_something(query.answer)]
     for sql in suggested_statements(failed.error.hint) if failed.error and len(found) == 1 else ():
         answer = database.query(sql)
@@ -227,10 +226,8 @@ def _label(column: _Column, lang: Lang, task: Task) -> str:
 
 def _columns_read(sql: str, task: Task, database: Database) -> list[_Column]:
     """Return the columns that `sql` reads, except row keys and name columns; [] if over three, or for invalid SQL."""
-    schema = database.schema
-    try:
-        tree = parse(sql, database.dialect)
-    except (QueryError, ParseError, TokenError, RecursionError):
+    schema, tree = database.schema, parsed(sql, database)
+    if tree is None:
         return []
     tables = {fold(t.alias_or_name): spelled for t in tree.find_all(exp.Table) if (spelled := schema.spelled(t.name))}
     found: dict[_Column, None] = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from sqlglot import exp
-from sqlglot.errors import ParseError, TokenError
 
 from sql_agent.database import Database
 from sql_agent.database.conditions import only_table
@@ -14,6 +14,8 @@ from sql_agent.database.guard import parse
 from sql_agent.database.schema import Schema, fold
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
+
+_T = TypeVar("_T")
 
 _CLAUSE_END = re.compile(r"[,.;:?!，。；：？！、…\n]+")
 _MOST_TOLD = 30  # maximum number of characters of a searched clause
@@ -42,35 +44,32 @@ def with_mistake(sql: str, database: Database, number: int) -> tuple[str, QueryA
     return None
 
 
-def with_needless_condition(sql: str, asked: str, database: Database, number: int) -> tuple[str, QueryAnswer] | None:
-    """Return `sql` with one more condition, and the answer without rows.
-
-    The condition searches a clause of the question `asked` that has no text of `sql`: models do so with remarks that do
-    not belong to the question. Returns None if there is no such clause, or if `sql` has no condition, reads several
-    tables or finds nothing.
-    """
-    if not database.query(sql).records:
-        return None
+def parsed(sql: str, database: Database) -> exp.Query | None:
+    """Return the syntax tree of a statement, or None if the parser cannot read it."""
     try:
-        tree = parse(sql, database.dialect)
-    except (QueryError, ParseError, TokenError, RecursionError):
+        return parse(sql, database.dialect)
+    except (QueryError, RecursionError):
         return None
-    table = only_table(tree, database.schema)
-    if table is None or tree.args.get("where") is None:
+
+
+def with_needless_condition(sql: str, asked: str, database: Database, number: int) -> tuple[str, QueryAnswer] | None:
+    """Return `sql`, which finds rows, with one more condition that no row meets, and the empty answer.
+
+    The condition searches for a clause of the question `asked` without a text of `sql`, as models do with remarks.
+    Returns None if there is no such clause, or if `sql` has no condition or reads several tables.
+    """
+    tree = parsed(sql, database)
+    if tree is None or (table := only_table(tree, database.schema)) is None or tree.args.get("where") is None:
         return None
     literals = [literal.name.strip("%").casefold() for literal in tree.find_all(exp.Literal) if literal.is_string]
-    clauses = [clause.strip() for clause in _CLAUSE_END.split(asked)]
-    told = [
-        clause
-        for clause in clauses
-        if 1 < len(clause) <= _MOST_TOLD and not any(text and text in clause.casefold() for text in literals)
-    ]
+    clauses = list(filter(None, map(str.strip, _CLAUSE_END.split(asked))))
+    remarks = [clause for clause in clauses if not any(text and text in clause.casefold() for text in literals)]
     used = {fold(column.name) for column in tree.find_all(exp.Column)} | {fold(database.schema.row_key(table) or "")}
-    columns = [column for column in database.schema.columns[table] if fold(column) not in used]
-    if len(list(filter(None, clauses))) < 2 or not told or not columns:
+    remark = _one_of([remark for remark in remarks if 1 < len(remark) <= _MOST_TOLD], number)
+    column = _one_of([column for column in database.schema.columns[table] if fold(column) not in used], number)
+    if len(clauses) < 2 or remark is None or column is None:
         return None
-    text = exp.Literal.string(f"%{told[number % len(told)]}%")
-    like = exp.Like(this=exp.column(columns[number % len(columns)]), expression=text)
+    like = exp.Like(this=exp.column(column), expression=exp.Literal.string(f"%{remark}%"))
     broken = tree.where(like).sql(database.dialect.grammar)
     answer = database.query(broken)
     return None if answer.error is not None or answer.records else (broken, answer)
@@ -176,5 +175,5 @@ def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
     return [match for match in pattern.finditer(sql) if match["table"]]
 
 
-def _one_of(found: Sequence[re.Match[str]], number: int) -> re.Match[str] | None:
+def _one_of(found: Sequence[_T], number: int) -> _T | None:
     return found[number % len(found)] if found else None

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(plan: Plan, role: RunRole, ui: Ui, arguments: argparse.Namespace, started: ExitStack) -> int:
-    """Run and finish the `plan`; return 0, or 130 after an interrupt. `started` ends what must not outlive the run."""
+    """Run and finish the `plan`; return 0, or 130 after an interrupt. `started` is closed before a restart."""
     if arguments.dev:
         _show_trace(plan, ui)
         return 0

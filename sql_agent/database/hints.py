@@ -81,14 +81,14 @@ class Hints(TextPlaces):
         return f"{answer.count} of {total} rows shown{more}"
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
-        """Return a statement to try in place of `tree`, which reads an unknown column, and `remark`.
+        """Return a hint for `tree`, which reads an unknown column: a statement to try instead, then `remark`.
 
-        If `remark` does not fit, it is left out, and there may be two statements.
+        If `remark` does not fit, there may be two statements.
 
         A statement may join the table that has the column. It may replace a word that people use for a column,
         such as `symptoms`, or a misspelt name by the column's name. It may search other columns for the text that the
-        unknown column was compared with. If none of these finds rows, it leaves out what its table lacks, or it is one
-        for an empty result.
+        unknown column was compared with. If none of these finds rows, the statement leaves out what its table lacks, or
+        is one of those for an empty result.
         """
         table = only_table(tree, self._schema) or ""
         known = set(map(fold, self._schema.columns.get(table, ())))

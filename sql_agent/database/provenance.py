@@ -32,7 +32,7 @@ from sql_agent.reward.judges.reference_parser import searched_texts, searches, w
 from sql_agent.schemas import Cell, Evidence, QueryCall, Question
 
 _MOST_OTHERS = 20  # maximum number of values from rows without evidence that all queries together may show
-# An identifier that two columns of a row may repeat; sentences and words are equal by chance, or say something else.
+# Columns of a row may repeat an identifier; equal words and sentences may mean different things.
 _IDENTIFIER = re.compile(r"(?=.*\d)(?=.*[^\W\d_])\S{6,40}")
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
 _ANOTHER = "—"  # the text that replaces the text of a cell
@@ -90,8 +90,8 @@ def evidence_read(  # noqa: PLR0917  the parts of a question, the most important
         read |= shown
         others += beside
     left = [item for item in evidence if item not in read and _IDENTIFIER.fullmatch(item.quote)]
-    name_columns = {table: naming.column for table, naming in names.items()}
-    copies = {copy: item for item in left for copy in _copies(item, name_columns.get(item.table), database)}
+    is_shown = any(_contain(call.answer.records, item.quote) for call in successful for item in left)
+    copies = {copy: item for item in left if is_shown for copy in _copies(item, names.get(item.table), database)}
     copied = [_Query(call, tuple(copies), database).shown() for call in successful] if copies else []
     if sum(beside for _, beside in copied) <= _MOST_OTHERS:
         read |= {copies[copy] for shown, _ in copied for copy in shown}
@@ -119,34 +119,33 @@ def row_names(
 
 
 def _names_of(table: str, row_id: int, database: Database, naming: Naming | None) -> Iterator[str]:
-    key = database.schema.row_key(table)
-    if naming is None or key is None:
+    if naming is None:
         return
     columns = [column for column in (naming.column, *naming.aliases) if column in database.schema.columns[table]]
-    answer = database.query(
-        f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)} WHERE {quoted(key)} = {row_id}"
-    )
-    for record in answer.records:
-        cells = dict(zip(columns, map(str, record), strict=True))
+    for row in _rows(table, row_id, columns, database):
+        cells = {column: str(cell) for column, cell in row.items()}
         yield cells[naming.column]
         yield from naming.called.get(cells[naming.column], ())
         for column, aliases_in in naming.aliases.items():
             yield from aliases_in(cells.get(column, ""))
 
 
-def _copies(item: Evidence, name_column: str | None, database: Database) -> Iterator[Evidence]:
+def _copies(item: Evidence, naming: Naming | None, database: Database) -> Iterator[Evidence]:
     """Yield `item` in each other column of its row that has the same text, except in the column of the row's name."""
-    key = database.schema.row_key(item.table)
-    columns = database.schema.columns.get(item.table, ())
+    for row in _rows(item.table, item.row_id, database.schema.columns.get(item.table, ()), database):
+        for column, cell in row.items():
+            if cell == item.quote and column not in {item.field, naming and naming.column}:
+                yield item.model_copy(update={"field": column})
+
+
+def _rows(table: str, row_id: int, columns: Sequence[str], database: Database) -> Iterator[dict[str, Cell]]:
+    """Yield the row as {column: cell}; nothing without a row key."""
+    key = database.schema.row_key(table)
     if key is None:
         return
-    answer = database.query(
-        f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(item.table)} WHERE {quoted(key)} = {item.row_id}"
-    )
-    for record in answer.records:
-        for column, cell in zip(columns, record, strict=True):
-            if cell == item.quote and column not in {item.field, name_column}:
-                yield item.model_copy(update={"field": column})
+    selected = ", ".join(map(quoted, columns))
+    answer = database.query(f"SELECT {selected} FROM {quoted(table)} WHERE {quoted(key)} = {row_id}")
+    yield from (dict(zip(columns, record, strict=True)) for record in answer.records)
 
 
 class _Query:

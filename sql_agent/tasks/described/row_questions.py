@@ -51,7 +51,7 @@ class RowQuestions(Drafting):
                 yield self._read_beside(wording, found, [name], self._without(found, name, part), inside)
 
     def _without(self, row: Row, name: str, part: Part) -> list[str]:
-        """Return the other columns with a part under the same key as `part`, if their cell has none of its words."""
+        """Return the other columns that describe a part of the same key as `part` that their cell in `row` lacks."""
         columns = self._tables[row.table].columns
         (key,) = (key for key, each in columns[name].parts.items() if each is part)
         return [

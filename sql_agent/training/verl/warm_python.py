@@ -121,8 +121,8 @@ def warm_server() -> Iterator[None]:
 def serve(folder: Path, imports: Callable[[], None]) -> Callable[[], None]:
     """Call `imports`, then fork for each client of `folder`; return, in the fork, the program to run.
 
-    The server ends when its forks could not use the GPU. After SIGTERM it ends with its last fork, or after 20 s, when
-    all forks are killed.
+    The server exits if its forks would fail. After SIGTERM it ends with its last fork, or after 20 s, when all forks
+    are killed.
     """
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / _SOCKET))
@@ -190,7 +190,7 @@ def import_verl() -> None:
 
 
 class _Gpu(NamedTuple):
-    """What imports ask about the GPU."""
+    """The properties of the GPU that imported modules ask for."""
 
     capability: tuple[int, int]
     name: str
@@ -229,7 +229,7 @@ def _ray_undrawn(actor: Any) -> Iterator[None]:
 
 
 def _in_fork(function: Callable[[], Any]) -> Any:
-    """Return what `function`, which may start CUDA, returns in a fork."""
+    """Call `function`, which may start CUDA, in a fork, and return its result."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
         return pool.submit(function).result()
 
