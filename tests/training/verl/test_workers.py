@@ -51,6 +51,9 @@ class Engine:
     def __init__(self, strategy: str) -> None:
         self.engine_config = SimpleNamespace(strategy=strategy)
 
+    def prepare_model_inputs(self, micro_batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        return packed([each.tolist() for each in micro_batch["input_ids"].unbind()]), {}
+
     def _build_lora_module(self, module: Any) -> Any:
         adapters = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
         return get_peft_model(module, adapters).to(torch.bfloat16)
@@ -62,13 +65,14 @@ def forward(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     parts = [name.split(".") for name in ("verl.models.transformers.dense_common", fused, engine)]
     names = {".".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
     modules: dict[str, Any] = {name: ModuleType(name) for name in names}
-    modules[engine].FSDPEngine = Engine
+    modules[engine].FSDPEngine = modules[engine].FSDPEngineWithLMHead = Engine
     common = modules["verl.models.transformers.dense_common"]
     common.forward_with_torch_backend = lambda *_args, **_options: "verl's own"
     common.CausalLMOutputForPPO = Output
     modules["verl.models.transformers"].dense_common = common
     modules[fused].FusedLinearForPPO = Head
-    monkeypatch.setattr(Engine, "_build_lora_module", Engine._build_lora_module)  # restored afterwards
+    for name in ("_build_lora_module", "prepare_model_inputs"):
+        monkeypatch.setattr(Engine, name, getattr(Engine, name))  # restored afterwards
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delitem(sys.modules, "sql_agent.training.verl.workers", raising=False)
@@ -103,6 +107,33 @@ def test_shared_prompts_give_what_separate_sequences_give(forward: Any, policy: 
         torch.testing.assert_close(together.log_probs[0, inner], one.log_probs[0, :-1], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(together.entropy[0, inner], one.entropy[0, :-1], atol=1e-5, rtol=1e-4)
         start += len(sequence)
+
+
+def test_logits_are_computed_only_for_what_the_policy_wrote_and_gradients_are_the_same(
+    forward: Any, policy: Policy
+) -> None:
+    def nested(rows: list[list[int]]) -> torch.Tensor:
+        return torch.nested.nested_tensor(rows, layout=torch.jagged)
+
+    masks = [[1, 0, 1], [1, 1], [1, 1, 0, 1]]  # of the responses; tool results have 0
+    inputs, _ = Engine("fsdp").prepare_model_inputs({"input_ids": nested(SEQUENCES), "loss_mask": nested(masks)})
+    trained = inputs["is_trained"]
+    assert trained.sum() == sum(map(sum, masks)) and trained.shape == inputs["input_ids"][0].shape
+    attention.register()
+    policy.model.set_attn_implementation(attention.NAME)
+    found = []
+    try:
+        for given in (inputs, inputs | {"is_trained": None}):
+            out = forward(policy.model, **given, temperature=0.7)
+            policy.model.zero_grad()
+            (out.log_probs[0][trained].sum() + out.entropy[0][trained].sum()).backward()
+            found.append((Head.seen[-1], out, [p.grad.clone() for p in policy.model.parameters()]))
+    finally:
+        policy.model.set_attn_implementation("sdpa")
+    (few, of_trained, gradients), (many, of_all, expected) = found
+    assert few <= trained.sum() < many and not of_trained.log_probs[0][~trained].any()
+    torch.testing.assert_close(of_trained.log_probs[0][trained], of_all.log_probs[0][trained])
+    torch.testing.assert_close(gradients, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_another_attention_keeps_verls_own_forward_pass(forward: Any, policy: Policy) -> None:
