@@ -49,15 +49,16 @@ def pack(sequences: Sequence[Sequence[int]]) -> Packing:
     Sequences share a token only if they also agree in the next token, which is the label of the shared token.
     """
     starts = [0, *accumulate(map(len, sequences))]
-    kept: list[int] = []
-    places = [0] * starts[-1]
+    kept: list[Tensor] = []
+    places = torch.empty(starts[-1], dtype=torch.long)
     segments: list[Segment] = []
 
     def add(begin: int, end: int, prefix: range) -> range:
         """Copy the tokens from `begin` to before `end` to the packed row, as a segment; return their packed indices."""
-        added = range(len(kept), len(kept) + end - begin)
-        places[begin:end] = added
-        kept.extend(range(begin, end))
+        first = segments[-1].end if segments else 0
+        added = range(first, first + end - begin)
+        places[begin:end] = _indices(added)
+        kept.append(torch.arange(begin, end))
         segments.append(Segment(added.start, added.stop, prefix))
         return added
 
@@ -67,9 +68,13 @@ def pack(sequences: Sequence[Sequence[int]]) -> Packing:
             first = starts[numbers[0]]
             prefix = add(first, first + shared, prefix)
         for number in numbers:
-            places[starts[number] : starts[number] + shared] = prefix
+            places[starts[number] : starts[number] + shared] = _indices(prefix)
             add(starts[number] + shared, starts[number + 1], prefix)
-    return Packing(torch.tensor(kept), torch.tensor(places), tuple(segments))
+    return Packing(torch.cat(kept), places, tuple(segments))
+
+
+def _indices(of: range) -> Tensor:
+    return torch.arange(of.start, of.stop)
 
 
 def _clusters(sequences: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
@@ -178,10 +183,10 @@ def _by_segment(q: Tensor, k: Tensor, v: Tensor, bounds: _Bounds, scaling: float
 
 def share_prefixes(position_ids: Tensor, packing: Packing) -> None:
     """Tell `packed_attention` the shared prefixes of a row, by an attribute of `position_ids` (1, packed tokens)."""
-    keys = [(*s.prefix, *range(s.start, s.end)) for s in packing.segments]  # the indices that each segment attends to
+    # The indices that each segment attends to.
+    keys = [torch.cat([_indices(s.prefix), torch.arange(s.start, s.end)]) for s in packing.segments]
     query_lengths = [s.end - s.start for s in packing.segments]
-    all_keys = torch.tensor([index for of_segment in keys for index in of_segment])
-    position_ids._bounds = _bounds(query_lengths, list(map(len, keys)), position_ids, all_keys)
+    position_ids._bounds = _bounds(query_lengths, list(map(len, keys)), position_ids, torch.cat(keys))
 
 
 def _bounds_of(position_ids: Tensor) -> _Bounds:
