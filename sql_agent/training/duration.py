@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sql_agent.config.settings import Settings
 
-_SPEED_OF_GPUS = 0.55  # exponent: two GPUs were 1.51 times as fast as one, four 2.04 times (docs/lab/2026-11-21.md)
-_START_S = {"verl": 150.0, "local": 20.0}
+_SPEED_OF_GPUS = 0.27  # exponent: two GPUs were 1.25 times as fast as one, four 1.44 times (docs/lab/2026-11-28.md)
+_START_S = {"verl": 90.0, "local": 20.0}
 _TUNING_START_S = {"verl": 30.0, "local": 0.0}  # imports, and the first demonstrations
 _DEMONSTRATION_S = {"verl": 0.009, "local": 0.9}  # seconds for a demonstration, with the smallest measured model
 _SAVE_S = {"verl": 8.0, "local": 2.0}  # seconds for one checkpoint of the smallest measured model
@@ -28,8 +28,8 @@ class Measured:
 
 
 _MEASURED = (
-    Measured("verl", "react", 0.494e9, 512, 4.4, 7.3, "0.5B with react, an H200 (docs/lab/2026-11-28.md)"),
-    Measured("verl", "react", 1.544e9, 256, 4.0, 4.5, "1.5B with react, an H100 (docs/lab/2026-11-28.md)"),
+    Measured("verl", "react", 0.494e9, 512, 4.3, 4.1, "0.5B with react, an H200 (docs/lab/2026-11-28.md)"),
+    Measured("verl", "react", 1.544e9, 256, 2.8, 3.1, "1.5B with react, an H200 (docs/lab/2026-11-28.md)"),
     Measured("verl", "check-rewrite", 0.494e9, 512, 7.9, 6.6, "0.5B on Spider, an H100 (docs/lab/2026-11-28.md)"),
     Measured("verl", "check-rewrite", 1.544e9, 512, 9.0, 9.7, "1.5B on Spider, an H100 (docs/lab/2026-11-28.md)"),
     Measured("local", "react", 0.135e9, 96, 32.0, 9.0, "135M, two cores (docs/lab/2026-11-23.md)"),
