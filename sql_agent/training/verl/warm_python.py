@@ -21,9 +21,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from itertools import dropwhile
 from pathlib import Path
@@ -118,59 +119,127 @@ def warm_server() -> Iterator[None]:
             server.wait()
 
 
-def serve(folder: Path, imports: Callable[[], None]) -> Callable[[], None]:
-    """Call `imports`, then fork for each client of `folder`; return, in the fork, the program to run.
+def serve(folder: Path, imports: Iterable[object]) -> Callable[[], None]:
+    """Fork for each client of `folder`; return, in the fork, the program to run.
 
-    The server exits if its forks would fail. After SIGTERM it ends with its last fork, or after 20 s, when all forks
-    are killed.
+    Clients wait until `imports` has imported all modules, one at each step. Only a client whose program is one of these
+    modules, as verl's driver is, gets its fork earlier. The server takes no clients if their forks would fail. After
+    SIGTERM it ends with its last fork, or after 20 s, when all forks are killed.
     """
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / _SOCKET))
-    listener.listen(128)  # clients wait for the imports
+    listener.listen(128)
     python, sys.executable = sys.executable, str(folder / "python")
-    imports()  # a module of vLLM keeps sys.executable, to start a program that inspects the model's class
     multiprocessing.set_executable(sys.executable)
-    sys.executable = python
-    if not _in_fork(_cuda_starts):
-        sys.exit("an import has started CUDA, so forks cannot use the GPU; each process imports by itself")
-    if "ray" in sys.modules and _in_fork(_ray_id) == _in_fork(_ray_id):
-        sys.exit("an import has drawn ids of Ray, so forks would draw the same ones; each process imports by itself")
+    forks, asking = _Forks(listener), list[_Client]()
+
+    def program(client: _Client) -> Callable[[], None]:
+        sys.executable = python  # only imports need the client: vLLM starts a program that inspects the model's class
+        gc.freeze()  # otherwise a garbage collection in a fork would copy the memory of all modules
+        gc.enable()
+        return partial(_program, client.request, client.files)
+
+    gc.disable()  # collections take an eighth of the time of the imports
+    for _ in imports:
+        asking += forks.asking(0)
+        for client in [each for each in asking if _is_imported(each.request["command"])]:
+            asking.remove(client)
+            if forks.fork(client):
+                return program(client)
     gc.collect()
-    gc.freeze()  # otherwise a garbage collection in a fork would copy the memory of all modules
-    waiting = select.poll()
-    waiting.register(listener, select.POLLIN)
-    clients: dict[int, tuple[int, socket.socket]] = {}  # {descriptor of the connection: (fork, connection)}
+    trouble = ""
+    if not _in_fork(_cuda_starts):
+        trouble = "an import has started CUDA, so forks cannot use the GPU; each process imports by itself"
+    elif "ray" in sys.modules and _in_fork(_ray_id) == _in_fork(_ray_id):
+        trouble = "an import has drawn ids of Ray, so forks would draw the same ones; each process imports by itself"
     deadlines: list[float] = []
     signal.signal(signal.SIGTERM, lambda *_: deadlines.append(time.monotonic() + _GRACE_S))
-    while not deadlines or (clients and time.monotonic() < deadlines[0]):
-        for number, _ in waiting.poll(_POLL_MS):
-            if number == listener.fileno():
-                if (accepted := _accepted(listener)) is None:
-                    continue
-                client, request, files = accepted
-                child = os.fork()
-                if child == 0:
-                    os.setsid()
-                    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                    for each in (listener, client, *(connection for _, connection in clients.values())):
-                        each.close()
-                    return lambda: _program(request, files)
-                for file in files:
-                    os.close(file)
-                clients[client.fileno()] = child, client
-                waiting.register(client, select.POLLHUP)
-                with suppress(OSError):
-                    client.sendall(f"{child}\n".encode())
+    if trouble:
+        print(trouble, file=sys.stderr, flush=True)
+        forks.refuse(asking)
+    while (forks or not (deadlines or trouble)) and not (deadlines and time.monotonic() > deadlines[0]):
+        for client in asking:
+            if forks.fork(client):
+                return program(client)
+        asking = list(forks.asking(_POLL_MS))
+    os._exit(1 if trouble else 0)
+
+
+class _Client(NamedTuple):
+    """A client that waits for its fork, its request, and the descriptors here of the files request["files"]."""
+
+    connection: socket.socket
+    request: dict[str, Any]
+    files: list[int]
+
+
+class _Forks:
+    """The forks of a server with the socket `listener`; true as long as one of them runs."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._waiting = select.poll()
+        self._waiting.register(listener, select.POLLIN)
+        self._clients: dict[int, tuple[int, socket.socket]] = {}  # {descriptor: (fork, connection)}
+
+    def __bool__(self) -> bool:
+        return bool(self._clients)
+
+    def asking(self, milliseconds: int) -> Iterator[_Client]:
+        """Wait for an event; yield a client that asks for a fork, and deal with clients and forks that have ended."""
+        for number, _ in self._waiting.poll(milliseconds):
+            if number == self._listener.fileno():
+                if client := _accepted(self._listener):
+                    yield client
             else:  # the client was killed, so its program is killed
-                _send(clients[number][0], signal.SIGKILL)
-                _send(-clients[number][0], signal.SIGKILL)
-                waiting.unregister(number)
-        _reap(clients, waiting)
-    os._exit(0)
+                _send(self._clients[number][0], signal.SIGKILL)
+                _send(-self._clients[number][0], signal.SIGKILL)
+                self._waiting.unregister(number)
+        self._reap()
+
+    def fork(self, client: _Client) -> bool:
+        """Fork for `client`, and return whether this process is the fork."""
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for each in (self._listener, client.connection, *(connection for _, connection in self._clients.values())):
+                each.close()
+            return True
+        for file in client.files:
+            os.close(file)
+        self._clients[client.connection.fileno()] = child, client.connection
+        self._waiting.register(client.connection, select.POLLHUP)
+        with suppress(OSError):
+            client.connection.sendall(f"{child}\n".encode())
+        return False
+
+    def refuse(self, asking: list[_Client]) -> None:
+        """Take no more clients, and let those that are `asking` become python themselves."""
+        self._waiting.unregister(self._listener)
+        self._listener.close()
+        for client in asking:
+            client.connection.close()
+        asking.clear()
+
+    def _reap(self) -> None:
+        """Tell the clients of ended forks the exit codes, and forget these clients."""
+        for number, (child, client) in list(self._clients.items()):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                with suppress(KeyError):
+                    self._waiting.unregister(number)
+                with suppress(OSError):
+                    client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+                client.close()
+                del self._clients[number]
 
 
-def import_verl() -> None:
-    """Import what verl's processes import, without starting CUDA: a fork cannot use CUDA that its parent started."""
+def import_verl() -> Iterator[str]:
+    """Import what verl's processes import, a module at each step, and yield its name.
+
+    The imports do not start CUDA, because a fork cannot use CUDA that its parent started.
+    """
     os.environ |= {
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "OMP_NUM_THREADS": "1",  # the number that Ray gives its workers
@@ -187,6 +256,7 @@ def import_verl() -> None:
     ):
         for name in _MODULES:
             importlib.import_module(name)
+            yield name
 
 
 class _Gpu(NamedTuple):
@@ -211,9 +281,11 @@ def _asked_before(cuda: Any, driver: Any, gpu: _Gpu) -> Iterator[None]:
     cuda.get_device_capability, cuda.get_device_name = lambda *_: gpu.capability, lambda *_: gpu.name
     utils = SimpleNamespace(get_device_properties=lambda _: gpu.properties)
     driver.set_active(SimpleNamespace(utils=utils, get_current_target=lambda: gpu.target))
-    yield
-    cuda.get_device_capability, cuda.get_device_name = kept
-    driver.set_active(None)  # triton makes its own one again
+    try:
+        yield
+    finally:
+        cuda.get_device_capability, cuda.get_device_name = kept
+        driver.set_active(None)  # triton makes its own one again
 
 
 @contextmanager
@@ -224,8 +296,10 @@ def _ray_undrawn(actor: Any) -> Iterator[None]:
     """
     kept = actor.ActorClassID
     actor.ActorClassID = SimpleNamespace(from_random=lambda: kept(os.urandom(kept.size())))
-    yield
-    actor.ActorClassID = kept
+    try:
+        yield
+    finally:
+        actor.ActorClassID = kept
 
 
 def _in_fork(function: Callable[[], Any]) -> Any:
@@ -248,36 +322,24 @@ def _ray_id() -> str:
     return str(ray.PlacementGroupID.of(ray.JobID.from_int(1)).hex())
 
 
-def _accepted(listener: socket.socket) -> tuple[socket.socket, dict[str, Any], list[int]] | None:
-    """Return the next client, its request, and the descriptors here of the files request["files"].
-
-    Returns None if the client has ended, or has become `python` itself because the imports took too long.
-    """
-    client, files = listener.accept()[0], list[int]()
+def _accepted(listener: socket.socket) -> _Client | None:
+    """Return the next client, or None if it has ended, or has become `python` itself because it waited too long."""
+    connection, files = listener.accept()[0], list[int]()
     with suppress(OSError, ValueError):
-        _, files, _, _ = socket.recv_fds(client, 1, 253)
-        request = json.loads(client.makefile("r").readline())
+        _, files, _, _ = socket.recv_fds(connection, 1, 253)
+        request = json.loads(connection.makefile("r").readline())
         hung_up = select.poll()
-        hung_up.register(client, select.POLLHUP)
+        hung_up.register(connection, select.POLLHUP)
         if not hung_up.poll(0):
-            return client, request, files
+            return _Client(connection, request, files)
     for file in files:
         os.close(file)
-    client.close()
+    connection.close()
     return None
 
 
-def _reap(clients: dict[int, tuple[int, socket.socket]], waiting: select.poll) -> None:
-    """Tell the clients of ended forks the exit codes, and forget these clients."""
-    for number, (child, client) in list(clients.items()):
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            with suppress(KeyError):
-                waiting.unregister(number)
-            with suppress(OSError):
-                client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-            client.close()
-            del clients[number]
+def _is_imported(command: Sequence[str]) -> bool:
+    return command[0] == "-m" and not sys.modules.keys().isdisjoint(command[1:2])
 
 
 def _program(request: dict[str, Any], files: list[int]) -> None:
@@ -345,6 +407,6 @@ if __name__ == "__main__":
     if __package__:
         # When the run was killed, Ray's driver gets SIGTERM too, and ends Ray.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        serve(Path(sys.argv[1]), import_verl)()
+        serve(Path(sys.argv[1]), import_verl())()
     else:
         run(sys.argv[1], sys.argv[2:])

@@ -21,7 +21,7 @@ SERVER = """
 import sys
 from pathlib import Path
 from sql_agent.training.verl.warm_python import serve
-serve(Path(sys.argv[1]), lambda: __import__("colorsys"))()
+serve(Path(sys.argv[1]), map(__import__, ["colorsys"]))()
 """
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
 IS_WARM = "import sys; print('colorsys' in sys.modules, end=''); "
@@ -33,9 +33,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from sql_agent.training.verl.warm_python import serve
 def imports():
+    yield "no module"
     ids = SimpleNamespace(from_int=int, of=lambda job: b"the same in all forks")
     sys.modules["ray"] = SimpleNamespace(JobID=ids, PlacementGroupID=ids)
-serve(Path(sys.argv[1]), imports)()
+serve(Path(sys.argv[1]), imports())()
+"""
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from sql_agent.training.verl.warm_python import serve
+def imports():
+    import base64
+    while not Path(sys.argv[1], "go").exists():
+        time.sleep(0.01)
+        yield
+    import colorsys
+    yield
+serve(Path(sys.argv[1]), imports())()
 """
 
 
@@ -128,7 +143,7 @@ def test_without_a_server_and_with_options_that_a_fork_cannot_have_python_starts
 
 
 def test_a_request_whose_client_has_ended_is_not_run(client: Path, tmp_path: Path) -> None:
-    slow = SERVER.replace("__import__", "__import__('time').sleep(1) or __import__")
+    slow = SERVER.replace("map(__import__", "map(lambda name: __import__('time').sleep(1) or __import__(name)")
     command = [sys.executable, "-c", slow, str(tmp_path)]
     with subprocess.Popen(command, env=ENVIRONMENT) as server:
         while not (tmp_path / "socket").exists():
@@ -141,6 +156,18 @@ def test_a_request_whose_client_has_ended_is_not_run(client: Path, tmp_path: Pat
         assert run(client, "-c", IS_WARM).stdout == "True"
         server.terminate()
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_program_that_is_imported_does_not_wait_for_the_other_imports(client: Path, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)], env=ENVIRONMENT) as server:
+        while not (tmp_path / "socket").exists():
+            time.sleep(0.01)
+        with subprocess.Popen([client, "-c", IS_WARM], stdout=subprocess.PIPE, text=True) as waiting:
+            assert run(client, "-m", "base64", "-e", input="x").stdout == "eA==\n"
+            assert waiting.poll() is None
+            (tmp_path / "go").touch()
+            assert waiting.communicate(timeout=60)[0] == "True"
+        server.terminate()
 
 
 def test_a_server_whose_forks_would_draw_the_same_ids_of_ray_ends(client: Path) -> None:
