@@ -7,11 +7,9 @@ metrics and checkpoints to runs/NAME."""
 from __future__ import annotations
 
 import argparse
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -72,8 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ExitStack() as started:
         if chosen.backend == "verl" and not trains_on_npu(chosen):
             started.enter_context(warm_server())  # imports verl while the plan is made
-        # Imports agent-lightning, which takes seconds, while the plan waits for databases.
-        threading.Thread(target=import_module, args=("sql_agent.training.run",), daemon=True).start()
         return _train(make_plan(arguments, chosen, sources, ui), role, ui, arguments, started)
 
 

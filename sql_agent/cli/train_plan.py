@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,6 +29,7 @@ from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.runs.resume import settings_to_resume
 from sql_agent.schemas import Question
+from sql_agent.system.process import slow_imports
 from sql_agent.tasks.task import DESCRIBED, Task, default_settings, given_source, load_task
 from sql_agent.training import local
 from sql_agent.training.serving.tool_format import tool_format_of
@@ -61,10 +65,11 @@ def make_plan(arguments: argparse.Namespace, chosen: Settings, sources: Sequence
     settings, judge_said = with_judge(chosen)
     task = load_task(settings.task)
     check_settings(settings)
-    task.prepare(settings, ui.say)
-    task.open_database(settings).close()
-    judge = task.judge(settings)
-    train, val = questions_of_run(settings, task)
+    with slow_imports(), _imported("sql_agent.training.run"):
+        task.prepare(settings, ui.say)
+        task.open_database(settings).close()
+        judge = task.judge(settings)
+        train, val = questions_of_run(settings, task)
     plan = Plan(settings, task, train, val, judge)
     train, val = check_questions_of(plan, ui)
     of_settings = task.make_judge is judge_from_settings
@@ -85,6 +90,20 @@ def make_plan(arguments: argparse.Namespace, chosen: Settings, sources: Sequence
         if of_settings:
             head.append(last_evaluation(judge, settings.runs_dir))
     return replace(plan, train=train, val=val, head=head)
+
+
+@contextmanager
+def _imported(module: str) -> Iterator[None]:
+    """Import `module`, which takes seconds, while the block waits for databases. Whoever needs it meets its errors."""
+
+    def imports() -> None:
+        with suppress(Exception):
+            import_module(module)
+
+    thread = threading.Thread(target=imports, daemon=True)
+    thread.start()
+    yield
+    thread.join()  # the check of the questions has a time limit
 
 
 def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]]:

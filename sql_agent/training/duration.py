@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from sql_agent.config.settings import Settings
 
-_SPEED_OF_GPUS = 0.27  # exponent: two GPUs were 1.25 times as fast as one, four 1.44 times (docs/lab/2026-11-28.md)
+# Exponents, for 512 rollouts of 0.5B: two GPUs were 1.25 times as fast as one, four 1.44 times, and 2.17 times with
+# separate_async (docs/lab/2026-11-28.md).
+_SPEED_OF_GPUS = {"sync": 0.27, "colocate_async": 0.27, "separate_async": 0.56}
 _START_S = {"verl": 90.0, "local": 20.0}
 _TUNING_START_S = {"verl": 30.0, "local": 0.0}  # imports, and the first demonstrations
 _DEMONSTRATION_S = {"verl": 0.009, "local": 0.9}  # seconds for a demonstration, with the smallest measured model
@@ -63,7 +65,8 @@ def estimate(settings: Settings, parameters: int) -> Duration:
     train, backend = settings.train, settings.backend
     nearest = _nearest(settings, parameters)
     size = parameters / nearest.parameters
-    speed = (settings.verl.n_gpus * settings.verl.nnodes) ** _SPEED_OF_GPUS if backend == "verl" else 1.0
+    gpus = settings.verl.n_gpus * settings.verl.nnodes if backend == "verl" else 1
+    speed = gpus ** _SPEED_OF_GPUS[settings.verl.trainer_mode]
     share = train.questions_per_step * train.group_size / nearest.rollouts / speed
     rollout_s, update_s = nearest.rollout_s * math.sqrt(size) * share, nearest.update_s * size * share
     asked = settings.data.val_questions + settings.data.natural_questions

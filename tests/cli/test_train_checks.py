@@ -166,7 +166,7 @@ def test_the_laptop_s_recipe_takes_what_was_measured(capsys: pytest.CaptureFixtu
     ("size", "parameters", "task", "change", "factor"),
     [
         (1, 1_543_714_304, "spider", "train.questions_per_step=128", 2.0),
-        (2, 1_543_714_304, "spider", "verl.n_gpus=2", 1 / 1.464),
+        (2, 1_543_714_304, "spider", "verl.n_gpus=2", 1 / 1.206),
         (3, 494_032_768, "medical", "train.steps=100", 1.0),
     ],
 )

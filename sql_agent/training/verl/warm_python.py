@@ -123,15 +123,17 @@ def serve(folder: Path, imports: Iterable[object]) -> Callable[[], None]:
     """Fork for each client of `folder`; return, in the fork, the program to run.
 
     Clients wait until `imports` has imported all modules, one at each step. Only a client whose program is one of these
-    modules, as verl's driver is, gets its fork earlier. The server takes no clients if their forks would fail. After
-    SIGTERM it ends with its last fork, or after 20 s, when all forks are killed.
+    modules, as verl's driver is, gets its fork earlier. If forks would fail, the server takes no more clients, and ends
+    with its last fork. After SIGTERM it ends so too, but after 20 s it kills all forks.
     """
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / _SOCKET))
     listener.listen(128)
+    deadlines: list[float] = []
+    signal.signal(signal.SIGTERM, lambda *_: deadlines.append(time.monotonic() + _GRACE_S))
     python, sys.executable = sys.executable, str(folder / "python")
     multiprocessing.set_executable(sys.executable)
-    forks, asking = _Forks(listener), list[_Client]()
+    forks = _Forks(listener)
 
     def program(client: _Client) -> Callable[[], None]:
         sys.executable = python  # only imports need the client: vLLM starts a program that inspects the model's class
@@ -140,43 +142,49 @@ def serve(folder: Path, imports: Iterable[object]) -> Callable[[], None]:
         return partial(_program, client.request, client.files)
 
     gc.disable()  # collections take an eighth of the time of the imports
-    for _ in imports:
-        asking += forks.asking(0)
-        for client in [each for each in asking if _is_imported(each.request["command"])]:
-            asking.remove(client)
-            if forks.fork(client):
-                return program(client)
-    gc.collect()
     trouble = ""
-    if not _in_fork(_cuda_starts):
-        trouble = "an import has started CUDA, so forks cannot use the GPU; each process imports by itself"
-    elif "ray" in sys.modules and _in_fork(_ray_id) == _in_fork(_ray_id):
-        trouble = "an import has drawn ids of Ray, so forks would draw the same ones; each process imports by itself"
-    deadlines: list[float] = []
-    signal.signal(signal.SIGTERM, lambda *_: deadlines.append(time.monotonic() + _GRACE_S))
+    try:
+        for _ in imports:
+            forks.poll(0)
+            for client in [each for each in forks.asking if _is_imported(each.request["command"])]:
+                if forks.fork(client):
+                    return program(client)
+    except Exception as error:  # the server goes on, because its end would kill the programs that run already
+        trouble = f"an import failed: {error!r}"
+    gc.collect()
+    if not trouble and not _in_fork(_cuda_starts):
+        trouble = "an import has started CUDA, so forks cannot use the GPU"
+    if not trouble and "ray" in sys.modules and _in_fork(_ray_id) == _in_fork(_ray_id):
+        trouble = "an import has drawn ids of Ray, so forks would draw the same ones"
     if trouble:
-        print(trouble, file=sys.stderr, flush=True)
-        forks.refuse(asking)
+        print(f"{trouble}; each process imports by itself", file=sys.stderr, flush=True)
+        forks.refuse()
     while (forks or not (deadlines or trouble)) and not (deadlines and time.monotonic() > deadlines[0]):
-        for client in asking:
+        for client in list(forks.asking):
             if forks.fork(client):
                 return program(client)
-        asking = list(forks.asking(_POLL_MS))
+        forks.poll(_POLL_MS)
     os._exit(1 if trouble else 0)
 
 
 class _Client(NamedTuple):
-    """A client that waits for its fork, its request, and the descriptors here of the files request["files"]."""
+    """A client that asks for a fork, its request, and the descriptors here of the files request["files"]."""
 
     connection: socket.socket
     request: dict[str, Any]
     files: list[int]
 
+    def close(self) -> None:
+        self.connection.close()
+        for file in self.files:
+            os.close(file)
+
 
 class _Forks:
-    """The forks of a server with the socket `listener`; true as long as one of them runs."""
+    """The forks of a server with the socket `listener`; true as long as one of them runs. `asking` has new clients."""
 
     def __init__(self, listener: socket.socket) -> None:
+        self.asking: list[_Client] = []
         self._listener = listener
         self._waiting = select.poll()
         self._waiting.register(listener, select.POLLIN)
@@ -185,12 +193,11 @@ class _Forks:
     def __bool__(self) -> bool:
         return bool(self._clients)
 
-    def asking(self, milliseconds: int) -> Iterator[_Client]:
-        """Wait for an event; yield a client that asks for a fork, and deal with clients and forks that have ended."""
+    def poll(self, milliseconds: int) -> None:
+        """Wait for an event, and deal with clients that ask, with killed clients and with forks that have ended."""
         for number, _ in self._waiting.poll(milliseconds):
             if number == self._listener.fileno():
-                if client := _accepted(self._listener):
-                    yield client
+                self.asking += filter(None, [_accepted(self._listener)])
             else:  # the client was killed, so its program is killed
                 _send(self._clients[number][0], signal.SIGKILL)
                 _send(-self._clients[number][0], signal.SIGKILL)
@@ -199,12 +206,15 @@ class _Forks:
 
     def fork(self, client: _Client) -> bool:
         """Fork for `client`, and return whether this process is the fork."""
+        self.asking.remove(client)
         child = os.fork()
         if child == 0:
             os.setsid()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for each in (self._listener, client.connection, *(connection for _, connection in self._clients.values())):
                 each.close()
+            for other in self.asking:
+                other.close()
             return True
         for file in client.files:
             os.close(file)
@@ -214,13 +224,13 @@ class _Forks:
             client.connection.sendall(f"{child}\n".encode())
         return False
 
-    def refuse(self, asking: list[_Client]) -> None:
-        """Take no more clients, and let those that are `asking` become python themselves."""
+    def refuse(self) -> None:
+        """Take no more clients, and let those that ask become python themselves."""
         self._waiting.unregister(self._listener)
         self._listener.close()
-        for client in asking:
-            client.connection.close()
-        asking.clear()
+        for client in self.asking:
+            client.close()
+        self.asking.clear()
 
     def _reap(self) -> None:
         """Tell the clients of ended forks the exit codes, and forget these clients."""
@@ -332,9 +342,7 @@ def _accepted(listener: socket.socket) -> _Client | None:
         hung_up.register(connection, select.POLLHUP)
         if not hung_up.poll(0):
             return _Client(connection, request, files)
-    for file in files:
-        os.close(file)
-    connection.close()
+    _Client(connection, {}, files).close()
     return None
 
 

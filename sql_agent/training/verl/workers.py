@@ -35,11 +35,11 @@ def forward(
     is_trained: torch.Tensor | None = None,
     **options: Any,
 ) -> Any:
-    """Compute the log-probabilities and entropies (1, tokens) of a packed row, for verl's update.
+    """Compute the log-probabilities and entropies (1, tokens) of a packed row.
 
     `input_ids`, `position_ids` and `shift_labels` (the next tokens) have the shape (1, tokens); a sequence starts
-    wherever `position_ids` is 0. Where `is_trained` (tokens,) is False, the results are 0. For other shapes, and unless
-    the model's attention is `torch_varlen`, verl's own forward pass is used, for all tokens.
+    wherever `position_ids` is 0. Only where `is_trained` (tokens,) is True, the results are meant to be read. For other
+    shapes, and unless the model's attention is `torch_varlen`, verl's own forward pass is used, for all tokens.
     """
     given = (position_ids, shift_labels)
     if self.config._attn_implementation != NAME or any(each is None or each.dim() != 2 for each in given):
@@ -57,7 +57,7 @@ def forward(
     if is_trained is None:
         logprobs, entropies = head(states, self.lm_head.weight, labels, temperature)
     else:
-        trained = torch.zeros_like(kept, dtype=torch.bool).index_fill(0, places[is_trained], True).nonzero().flatten()
+        trained = places[is_trained.nonzero().flatten()].unique()
         results = head(states[trained], self.lm_head.weight, labels[trained], temperature)
         logprobs, entropies = (each.new_zeros(len(kept)).index_put((trained,), each) for each in results)
     return dense_common.CausalLMOutputForPPO(log_probs=logprobs[places][None], entropy=entropies[places][None])

@@ -170,6 +170,30 @@ def test_a_program_that_is_imported_does_not_wait_for_the_other_imports(client: 
         server.terminate()
 
 
+@pytest.mark.parametrize("end", ["an import fails", "SIGTERM"])
+def test_a_program_outlives_imports_that_fail_or_are_ended(client: Path, tmp_path: Path, end: str) -> None:
+    command = [sys.executable, "-c", SLOW.replace("colorsys", "no_such_module"), str(tmp_path)]
+    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as server:
+        while not (tmp_path / "socket").exists():
+            time.sleep(0.01)
+        with (
+            subprocess.Popen(
+                [client, "-m", "base64"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as program,
+            subprocess.Popen(
+                [client, "-c", IS_WARM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as other,
+        ):
+            while len(psutil.Process(server.pid).children()) != 1:
+                time.sleep(0.01)
+            if end == "SIGTERM":
+                server.terminate()
+            (tmp_path / "go").touch()
+            assert other.communicate(timeout=60)[0] == "False", "it imports by itself"
+            assert program.communicate("x", timeout=60)[0] == "eA==\n" and program.returncode == 0
+        assert "an import failed: ModuleNotFoundError" in server.communicate(timeout=60)[1] and server.returncode == 1
+
+
 def test_a_server_whose_forks_would_draw_the_same_ids_of_ray_ends(client: Path) -> None:
     command = [sys.executable, "-c", ONE_ID, str(client.parent)]
     ended = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=60, check=False)
