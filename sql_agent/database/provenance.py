@@ -33,7 +33,7 @@ from sql_agent.schemas import Cell, Evidence, QueryCall, Question
 
 _MOST_OTHERS = 20  # maximum number of values from rows without evidence that all queries together may show
 # Columns of a row may repeat an identifier; equal words and sentences may mean different things.
-_IDENTIFIER = re.compile(r"(?=.*\d)(?=.*[^\W\d_])\S{6,40}")
+_IDENTIFIER = re.compile(r"(?=.*[A-Za-z])(?=.*\d{4})[\w()（）-]{6,40}")
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
 _ANOTHER = "—"  # the text that replaces the text of a cell
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")

@@ -557,19 +557,19 @@ def test_queries_that_show_many_other_values_have_looked_nothing_up(tmp_path: Pa
 
 def test_an_identifier_may_be_read_in_another_column_of_its_row_that_repeats_it(tmp_path: Path) -> None:
     path = tmp_path / "twice.db"
-    columns = ("med_name", "code", "approval", "pregnancy", "child", "pack")
-    same = ("No study was made.", "No study was made.", "1.0.0-beta")
+    columns = ("med_name", "code", "approval", "pregnancy", "child", "adults", "children")
+    same = ("No study was made.", "No study was made.", "一次1粒，一日3次", "一次1粒，一日3次")
     rows = [
         ("A", "H20080204", "H20080204", *same),
         ("B", "H20080204", "H1", *same),
-        ("Vero-60", "Vero-60", "H2", *same),
+        ("Vero-6000", "Vero-6000", "H2", *same),
     ]
     rows += [(f"Drug {number}", f"K{number:07}", f"K{number:07}", *same) for number in range(30)]
     with sqlite3.connect(path) as connection:
         connection.execute(f"CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, {' TEXT, '.join(columns)} TEXT)")
         connection.execute("CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT)")
         connection.execute("INSERT INTO disease VALUES (1, 'Gout')")
-        connection.executemany(f"INSERT INTO drugs_info ({', '.join(columns)}) VALUES (?, ?, ?, ?, ?, ?)", rows)
+        connection.executemany(f"INSERT INTO drugs_info ({', '.join(columns)}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     connection.close()
     with open_database(path, TASK.schema) as twice:
 
@@ -585,8 +585,10 @@ def test_an_identifier_may_be_read_in_another_column_of_its_row_that_repeats_it(
         assert not is_read("code", number, "SELECT approval FROM drugs_info"), "a table was listed"
         no_identifier = "SELECT child FROM drugs_info WHERE med_name = 'A'"
         assert not is_read("pregnancy", "No study was made.", no_identifier), "sentences are equal by chance"
-        by_name = "SELECT med_name FROM drugs_info WHERE med_name = 'Vero-60'"
-        assert not is_read("code", "Vero-60", by_name, row_id=3), "the name was known before"
+        dose = "SELECT children FROM drugs_info WHERE med_name = 'A'"
+        assert not is_read("adults", "一次1粒，一日3次", dose), "so are doses"
+        by_name = "SELECT med_name FROM drugs_info WHERE med_name = 'Vero-6000'"
+        assert not is_read("code", "Vero-6000", by_name, row_id=3), "the name was known before"
         first = "SELECT code FROM drugs_info WHERE med_name = 'A'"
         assert is_read("code", number, first, "SELECT approval FROM drugs_info"), (
             "a list takes no cell that was read away"
