@@ -118,9 +118,9 @@ def _with_mistake(
         return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
     if kind == 3:
         return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
-    first, found = queries[0], queries[0].answer.records
-    needless = with_needless_condition(first.sql, asked, database, number) if kind == 4 and found else None
-    if needless:
+    first = queries[0]
+    finds = kind == 4 and first.answer.records
+    if finds and (needless := with_needless_condition(first.sql, asked, database, number)):
         return [*[_Query(*needless, is_trained=False)] * (1 + number % 2), *queries]
     broken = with_mistake(first.sql, database, 2 * number + kind // 2)
     if broken is None:

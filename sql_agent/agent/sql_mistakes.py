@@ -53,7 +53,7 @@ def parsed(sql: str, database: Database) -> exp.Query | None:
 
 
 def with_needless_condition(sql: str, asked: str, database: Database, number: int) -> tuple[str, QueryAnswer] | None:
-    """Return `sql`, which finds rows, with one more condition that no row meets, and the empty answer.
+    """Add a condition that no row meets to `sql`, which finds rows; return the new statement and its empty answer.
 
     The condition searches for a clause of the question `asked` without a text of `sql`, as models do with remarks.
     Returns None if there is no such clause, or if `sql` has no condition or reads several tables.

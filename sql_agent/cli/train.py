@@ -122,8 +122,7 @@ def _show_trace(plan: Plan, ui: Ui) -> None:
     folder = timestamped_folder(settings.runs_dir, "dev-")
     asked = f"{remote.model} at {remote.base_url}" if remote else describe_local(settings)
     ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
-    with slow_imports():
-        from sql_agent.training.run import set_log_level, trace_rollouts  # noqa: PLC0415  slow to import
+    from sql_agent.training.run import set_log_level, trace_rollouts  # noqa: PLC0415  imported by make_plan
 
     set_log_level(debug=False)
     with plan.task.databases(settings) as databases:
@@ -152,8 +151,7 @@ def _run(
 ) -> None:
     if log.notice:
         ui.say(log.notice)
-    # Imported after the plan, because importing agent-lightning takes seconds.
-    with named_memory_errors(), slow_imports():
+    with named_memory_errors():  # `make_plan` has imported these
         from sql_agent.agent.tools import tool_schema  # noqa: PLC0415
         from sql_agent.agent.workflows import system_prompt  # noqa: PLC0415
         from sql_agent.training import run  # noqa: PLC0415

@@ -94,7 +94,7 @@ def make_plan(arguments: argparse.Namespace, chosen: Settings, sources: Sequence
 
 @contextmanager
 def _imported(module: str) -> Iterator[None]:
-    """Import `module`, which takes seconds, while the block waits for databases. Whoever needs it meets its errors."""
+    """Import `module` in a thread while the block runs. A failed import raises its error at the next import."""
 
     def imports() -> None:
         with suppress(Exception):

@@ -23,7 +23,7 @@ def _variable(names: str, description: str, default: str | None = None) -> Any:
 class EnvironmentSettings(BaseSettings):
     """Base of settings that are read from environment variables or `.env`."""
 
-    # Not `populate_by_name`, which would also read variables with the names of the fields, such as MODEL and BASE_URL.
+    # `populate_by_name` stays off, because it would also read variables named like fields, such as MODEL.
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore")
     key_of: ClassVar[Mapping[str, str]] = {}  # maps the variable of a URL to the variable of the key that is sent there
 

@@ -32,7 +32,7 @@ from sql_agent.reward.judges.reference_parser import searched_texts, searches, w
 from sql_agent.schemas import Cell, Evidence, QueryCall, Question
 
 _MOST_OTHERS = 20  # maximum number of values from rows without evidence that all queries together may show
-# Columns of a row may repeat an identifier; equal words and sentences may mean different things.
+# An identifier means the same in two columns of a row. Equal words or sentences may not.
 _IDENTIFIER = re.compile(r"(?=.*[A-Za-z])(?=.*\d{4})[\w()（）-]{6,40}")
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
 _ANOTHER = "—"  # the text that replaces the text of a cell
@@ -139,7 +139,7 @@ def _copies(item: Evidence, naming: Naming | None, database: Database) -> Iterat
 
 
 def _rows(table: str, row_id: int, columns: Sequence[str], database: Database) -> Iterator[dict[str, Cell]]:
-    """Yield the row as {column: cell}; nothing without a row key."""
+    """Yield the row of `table` with the key `row_id` as {column: cell}, or nothing if the table has no row key."""
     key = database.schema.row_key(table)
     if key is None:
         return

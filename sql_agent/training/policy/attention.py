@@ -183,7 +183,7 @@ def _by_segment(q: Tensor, k: Tensor, v: Tensor, bounds: _Bounds, scaling: float
 
 def share_prefixes(position_ids: Tensor, packing: Packing) -> None:
     """Tell `packed_attention` the shared prefixes of a row, by an attribute of `position_ids` (1, packed tokens)."""
-    # The indices that each segment attends to.
+    # For each segment, the indices of the tokens to which the segment attends.
     keys = [torch.cat([_indices(s.prefix), torch.arange(s.start, s.end)]) for s in packing.segments]
     query_lengths = [s.end - s.start for s in packing.segments]
     position_ids._bounds = _bounds(query_lengths, list(map(len, keys)), position_ids, torch.cat(keys))

@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -136,7 +136,7 @@ def serve(folder: Path, imports: Iterable[object]) -> Callable[[], None]:
     forks = _Forks(listener)
 
     def program(client: _Client) -> Callable[[], None]:
-        sys.executable = python  # only imports need the client: vLLM starts a program that inspects the model's class
+        sys.executable = python  # only imports need the client: vLLM starts a program to inspect the model's class
         gc.freeze()  # otherwise a garbage collection in a fork would copy the memory of all modules
         gc.enable()
         return partial(_program, client.request, client.files)
@@ -146,9 +146,8 @@ def serve(folder: Path, imports: Iterable[object]) -> Callable[[], None]:
     try:
         for _ in imports:
             forks.poll(0)
-            for client in [each for each in forks.asking if _is_imported(each.request["command"])]:
-                if forks.fork(client):
-                    return program(client)
+            if client := forks.fork(_is_imported):
+                return program(client)
     except Exception as error:  # the server goes on, because its end would kill the programs that run already
         trouble = f"an import failed: {error!r}"
     gc.collect()
@@ -159,11 +158,12 @@ def serve(folder: Path, imports: Iterable[object]) -> Callable[[], None]:
     if trouble:
         print(f"{trouble}; each process imports by itself", file=sys.stderr, flush=True)
         forks.refuse()
-    while (forks or not (deadlines or trouble)) and not (deadlines and time.monotonic() > deadlines[0]):
-        for client in list(forks.asking):
-            if forks.fork(client):
-                return program(client)
+    while forks or not (deadlines or trouble):
+        if client := forks.fork(lambda _: True):
+            return program(client)
         forks.poll(_POLL_MS)
+        if deadlines and time.monotonic() > deadlines[0]:
+            break
     os._exit(1 if trouble else 0)
 
 
@@ -181,10 +181,10 @@ class _Client(NamedTuple):
 
 
 class _Forks:
-    """The forks of a server with the socket `listener`; true as long as one of them runs. `asking` has new clients."""
+    """The forks of a server that listens at `listener`. An instance is true while a fork runs."""
 
     def __init__(self, listener: socket.socket) -> None:
-        self.asking: list[_Client] = []
+        self._asking: list[_Client] = []  # clients without a fork
         self._listener = listener
         self._waiting = select.poll()
         self._waiting.register(listener, select.POLLIN)
@@ -194,46 +194,50 @@ class _Forks:
         return bool(self._clients)
 
     def poll(self, milliseconds: int) -> None:
-        """Wait for an event, and deal with clients that ask, with killed clients and with forks that have ended."""
+        """Wait for an event: a client that asks, a killed client, whose fork is killed, or an ended fork."""
         for number, _ in self._waiting.poll(milliseconds):
             if number == self._listener.fileno():
-                self.asking += filter(None, [_accepted(self._listener)])
-            else:  # the client was killed, so its program is killed
+                if client := _accepted(self._listener):
+                    self._asking.append(client)
+            else:
                 _send(self._clients[number][0], signal.SIGKILL)
                 _send(-self._clients[number][0], signal.SIGKILL)
                 self._waiting.unregister(number)
         self._reap()
 
-    def fork(self, client: _Client) -> bool:
-        """Fork for `client`, and return whether this process is the fork."""
-        self.asking.remove(client)
-        child = os.fork()
-        if child == 0:
-            os.setsid()
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            for each in (self._listener, client.connection, *(connection for _, connection in self._clients.values())):
-                each.close()
-            for other in self.asking:
-                other.close()
-            return True
-        for file in client.files:
-            os.close(file)
-        self._clients[client.connection.fileno()] = child, client.connection
-        self._waiting.register(client.connection, select.POLLHUP)
-        with suppress(OSError):
-            client.connection.sendall(f"{child}\n".encode())
-        return False
+    def fork(self, may_run: Callable[[_Client], bool]) -> _Client | None:
+        """Fork for each client that has no fork and `may_run`. Return the client in its fork, None in the server."""
+        for client in list(filter(may_run, self._asking)):
+            self._asking.remove(client)
+            child = os.fork()
+            if child == 0:
+                os.setsid()
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                for _, connection in self._clients.values():
+                    connection.close()
+                for other in self._asking:
+                    other.close()
+                self._listener.close()
+                client.connection.close()
+                return client
+            for file in client.files:
+                os.close(file)
+            self._clients[client.connection.fileno()] = child, client.connection
+            self._waiting.register(client.connection, select.POLLHUP)
+            with suppress(OSError):
+                client.connection.sendall(f"{child}\n".encode())
+        return None
 
     def refuse(self) -> None:
-        """Take no more clients, and let those that ask become python themselves."""
+        """Take no more clients. Clients without a fork become python themselves."""
         self._waiting.unregister(self._listener)
         self._listener.close()
-        for client in self.asking:
+        for client in self._asking:
             client.close()
-        self.asking.clear()
+        self._asking.clear()
 
     def _reap(self) -> None:
-        """Tell the clients of ended forks the exit codes, and forget these clients."""
+        """Send the exit code of each ended fork to its client, and forget the client."""
         for number, (child, client) in list(self._clients.items()):
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
@@ -245,8 +249,8 @@ class _Forks:
                 del self._clients[number]
 
 
-def import_verl() -> Iterator[str]:
-    """Import what verl's processes import, a module at each step, and yield its name.
+def import_verl() -> Iterator[None]:
+    """Import what verl's processes import, a module at each step.
 
     The imports do not start CUDA, because a fork cannot use CUDA that its parent started.
     """
@@ -266,7 +270,7 @@ def import_verl() -> Iterator[str]:
     ):
         for name in _MODULES:
             importlib.import_module(name)
-            yield name
+            yield
 
 
 class _Gpu(NamedTuple):
@@ -333,7 +337,7 @@ def _ray_id() -> str:
 
 
 def _accepted(listener: socket.socket) -> _Client | None:
-    """Return the next client, or None if it has ended, or has become `python` itself because it waited too long."""
+    """Return the client that asks next, or None if the client has ended or has become `python` itself."""
     connection, files = listener.accept()[0], list[int]()
     with suppress(OSError, ValueError):
         _, files, _, _ = socket.recv_fds(connection, 1, 253)
@@ -346,7 +350,8 @@ def _accepted(listener: socket.socket) -> _Client | None:
     return None
 
 
-def _is_imported(command: Sequence[str]) -> bool:
+def _is_imported(client: _Client) -> bool:
+    command = client.request["command"]
     return command[0] == "-m" and not sys.modules.keys().isdisjoint(command[1:2])
 
 

@@ -64,7 +64,7 @@ def forward(
 
 
 def prepare_model_inputs(self: Any, micro_batch: Any) -> Any:
-    """Return verl's inputs and, for `forward`, whether each token's next token is one that the policy wrote."""
+    """Add `is_trained` to verl's inputs: for each token, whether the policy wrote the next token."""
     inputs, for_outputs = _prepare_model_inputs(self, micro_batch)
     mask = micro_batch.get("loss_mask")  # of the responses
     if "shift_labels" in inputs and mask is not None and mask.is_nested:

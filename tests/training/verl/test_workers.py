@@ -119,7 +119,7 @@ def test_logits_are_computed_only_for_what_the_policy_wrote_and_gradients_are_th
     masks = [[1, 0, 1], [1, 1], [1, 1, 0, 1]]  # of the responses; tool results have 0
     inputs, _ = Engine("fsdp").prepare_model_inputs({"input_ids": nested(SEQUENCES), "loss_mask": nested(masks)})
     trained = inputs["is_trained"]
-    # verl reads a response token's value where the token before stands.
+    # verl reads the value of a response token at the index of the token before.
     starts = [end - len(mask) - 1 for end, mask in zip(accumulate(map(len, SEQUENCES)), masks, strict=True)]
     places = [start + i for start, mask in zip(starts, masks, strict=True) for i, written in enumerate(mask) if written]
     assert trained.nonzero().flatten().tolist() == places and trained.shape == inputs["input_ids"][0].shape
