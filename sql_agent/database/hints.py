@@ -8,7 +8,7 @@ of the statement, but never the content of another cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -85,10 +85,10 @@ class Hints(TextPlaces):
 
         If `remark` does not fit, there may be two statements.
 
-        A statement may join the table that has the column. It may replace a word that people use for a column,
-        such as `symptoms`, or a misspelt name by the column's name. It may search other columns for the text that the
-        unknown column was compared with. If none of these finds rows, the statement leaves out what its table lacks, or
-        is one of those for an empty result.
+        A statement may join the table that has the column, or search the table whose rows' names it asks for. It may
+        replace a word that people use for a column, such as `symptoms`, or a misspelt name by the column's name. It may
+        search other columns for the text that the unknown column was compared with. If none of these finds rows, the
+        statement leaves out what its table lacks, or is one of those for an empty result.
         """
         table = only_table(tree, self._schema) or ""
         known = set(map(fold, self._schema.columns.get(table, ())))
@@ -114,7 +114,7 @@ class Hints(TextPlaces):
         if self._schema.foreign_keys:
             joined = list(with_missing_joins(tree, self._schema, self._variants.identifier))
         room = MAX_HINT_CHARS + (len(self._line(tree)) if joined else 0)
-        hint = self._fitted(tree, [*joined, *renamed, *variants], room)
+        hint = self._fitted(tree, [*joined, *renamed, *self._of_named_rows(tree, known), *variants], room)
         if table and not hint:
             rest = self._variants.without_unknown(tree, table)
             nothing = chain.from_iterable(map(self._after_nothing, [tree, *rest]))
@@ -123,6 +123,22 @@ class Hints(TextPlaces):
             )
         with_remark = "\n".join([*(hint or "").splitlines()[:1], remark or ""])
         return with_remark if remark and len(with_remark) <= room else hint
+
+    def _of_named_rows(self, tree: exp.Query, known: Collection[str]) -> list[exp.Query]:
+        """Return statements that search another table for the text of `tree`, if `tree` asks only for its rows' names.
+
+        The column of these names is not one of the `known` columns of the table that `tree` reads. [] for a `tree` that
+        reads several tables or has several conditions.
+        """
+        outputs = {fold(output.name) if isinstance(output, exp.Column) else "" for output in tree.selects}
+        tables = [table for table, name in self._name_columns.items() if name and outputs == {fold(name)}]
+        parts = conditions(tree, self._schema, self._dialect)
+        if not known or outputs <= set(known) or len(tables) != 1 or len(parts) != 1:
+            return []
+        there = [replace(text, table=tables[0], column=None) for text in parts[0].texts[:MAX_TEXTS]]
+        found = [(*whole(self._names.exact(text.text), text), *self._places(text, tree)) for text in there]
+        places = [place for place in chain.from_iterable(found) if place.table == tables[0]]
+        return [self._variants.of_one_table(tree, place) for place in places]
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str], room: int = MAX_HINT_CHARS) -> str | None:
         """Return up to two lines of `found`: its remarks, and those of its statements that find rows; None if none."""

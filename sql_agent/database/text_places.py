@@ -49,10 +49,12 @@ class TextPlaces:
         inside = [name for name in found.longer if part in comparable(name.text)] if not meant else []
         named = [Place(name.table, name.column, text.text, is_part=True) for name in inside]
         similar = [name for name in (*found.longer, *found.near, *found.abbreviated) if name not in inside]
+        by_alias = list(self._cells_with([name for name in found.aliases if name.table != text.table], text))
         if not self._is_name(text):
             beside = [place for place in in_cells if place.table == text.table]
             first = beside if beside and not meant else [*self._parts(text, meant, similar), *beside]
-        others = sorted((*named, *in_cells), key=lambda place: place.table != text.table)
+            first += by_alias
+        others = sorted((*named, *in_cells, *by_alias), key=lambda place: place.table != text.table)
         return list(dict.fromkeys([*first, *whole(meant, text), *others, *whole(similar, text)]))
 
     def _parts(self, text: SearchedText, meant: Sequence[Name], similar: Sequence[Name]) -> Iterator[Place]:
@@ -64,6 +66,14 @@ class TextPlaces:
                 is_beside_names = any(comparable(name.text) not in comparable(part) for name in similar)
                 if len(part) * (2 if is_beside_names else 4) >= len(text.text):
                     yield Place(table, column, part, is_part=True)
+
+    def _cells_with(self, names: Sequence[Name], text: SearchedText) -> Iterator[Place]:
+        """Yield places in the searched table of cells with one of the `names`, unless the searched column has it."""
+        for name in names:
+            places = [Place(*column, name.text, is_part=True) for column in self._texts.columns_with(name.text)]
+            if not any(is_at(place, text) for place in places):
+                here = (place for place in places if place.table == text.table)
+                yield from (place for place in here if place.column != self._name_columns[place.table])
 
     def _searched_cells(self, text: SearchedText) -> list[tuple[tuple[str, str], str]]:
         """Return the (table, column) that is searched for `text`, with its cells; [] if it has no texts."""

@@ -50,7 +50,7 @@ def test_a_text_that_was_tested_in_a_column_of_another_table_is_searched_as_the_
 
 
 def test_after_a_column_of_another_table_the_row_is_read_as_the_hint_says(tmp_path: Path) -> None:
-    (shown,) = demonstrated(tmp_path, FORM, numbers=(13,), max_turns=4)
+    (shown,) = demonstrated(tmp_path, FORM, numbers=(133,), max_turns=4)
     wrong, whole_row, answer = shown.turns
     assert not wrong.is_trained and "no such column" in wrong.reaction
     assert whole_row.is_trained and whole_row.text == "SELECT * FROM drugs_info WHERE med_name = 'Drug 1'"
@@ -59,7 +59,7 @@ def test_after_a_column_of_another_table_the_row_is_read_as_the_hint_says(tmp_pa
 
 def test_a_hint_that_reads_less_than_the_gold_statements_is_not_followed(tmp_path: Path) -> None:
     other = FORM.replace("Drug 1", "Drug 2")
-    (shown,) = demonstrated(tmp_path, FORM, other, numbers=(13,), max_turns=5)
+    (shown,) = demonstrated(tmp_path, FORM, other, numbers=(133,), max_turns=5)
     assert [turn.text for turn in shown.turns[1:3]] == [FORM, other]
 
 

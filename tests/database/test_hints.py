@@ -35,7 +35,7 @@ DRUGS = [
         f"{SECRET} 阴凉",
         f"性状：{SECRET}；商品名：芬必得；巴米尔；英文名：Ibuprofen SR",
     ),
-    ("注射用头孢曲松钠", f"{SECRET} 肺炎", None, None),
+    ("注射用头孢曲松钠", f"{SECRET} 肺炎；慢性支气管炎", None, None),
     ("炉甘石", f"{SECRET} 瘙痒", f"{SECRET} 密封", None),
     ("甘精胰岛素", f"{SECRET} 血糖", None, None),
     ("格列齐特", f"{SECRET} 血糖", None, None),
@@ -354,6 +354,24 @@ def test_a_text_of_another_column_or_table_is_searched_there(database: Database)
 def test_another_name_is_searched_in_a_text_by_the_name_of_the_row(database: Database) -> None:
     assert suggested(database, "SELECT count(*) FROM disease WHERE treatment LIKE '%慢支%'")[0] == (
         "SELECT COUNT(*) FROM disease WHERE overview LIKE '%慢支%'"
+    )
+
+
+def test_another_name_of_a_row_of_another_table_is_searched_by_the_name_of_that_row(database: Database) -> None:
+    meant = "SELECT med_name FROM drugs_info WHERE indication LIKE '%慢性支气管炎%'"
+    for column in ("indication", "storage", "treatment"):  # the right one, another one, one of the other table
+        assert suggested(database, f"SELECT med_name FROM drugs_info WHERE {column} LIKE '%慢支%'")[0] == meant
+    assert suggested(database, "SELECT med_name FROM disease WHERE treatment LIKE '%慢支%'")[0] == meant
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"), [("disease_name = '慢性支气管炎'", "慢性支气管炎"), ("indication LIKE '%肺炎%'", "肺炎")]
+)
+def test_a_statement_that_asks_another_table_for_names_of_rows_is_moved_to_the_table_of_these_rows(
+    database: Database, condition: str, text: str
+) -> None:
+    assert suggested(database, f"SELECT med_name FROM disease WHERE {condition}")[0] == (
+        f"SELECT med_name FROM drugs_info WHERE indication LIKE '%{text}%'"
     )
 
 
