@@ -8,7 +8,7 @@ An answer is correct if the queries read its evidence (if a refusal is right: se
         compared as `Reader.amounts` shows them, and an amount alone need not repeat the words of the question
     if the reference is yes or no: the answer begins with that word and does not contain the other word
     if the reference is a number: the answer contains this number, no other number, and no word such as "about"
-    if the reference is a refusal: the answer contains a negation, but no value and no number
+    if the reference is a refusal: all items of the answer but one contain a negation, and none a value or a number
 
 The decision is a metric and earns nothing: the judge "facts" rewards only a form that can be verified.
 """
@@ -34,6 +34,7 @@ _CLAUSE = re.compile(r"[.;:。；：！？!?\n]|[,，](?=[\s\[㐀-鿿])|\bbut\b|
 _NEGATIVE = re.compile(
     r"\b(?:no|not|none|nothing|never|without|neither|nor|except|cannot|unable|unknown)\b|n't|没|无|未|不|非|除"
 )
+_ITEM = re.compile(r"[;；、\n]")
 _EITHER = re.compile(r"还是|\bor\b")
 _SHORTEST = 3  # minimum length of a value; a shorter value can be part of other words
 
@@ -42,8 +43,10 @@ def is_correct(case: JudgeCase, reader: Reader, cells: Cells) -> bool:
     """Return whether the answer of `case` is correct. Raises JudgeError if the reference has no facts."""
     question, text = case.question, _LIST_NUMBER.sub(" ", normalise(case.answer))
     if reader.is_refusal(question.answer):
-        denies = has_looked(case) and _NEGATIVE.search(text) is not None
-        return denies and not _said_numbers(case, text, reader) and not _others(case, reader.amounts(text), (), reader)
+        denies = [_NEGATIVE.search(item) is not None for item in _ITEM.split(text) if item.strip()]
+        if not has_looked(case) or not any(denies) or denies.count(False) > 1:
+            return False
+        return not _said_numbers(case, text, reader) and not _others(case, reader.amounts(text), (), reader)
     conclusion = reader.number_or_yes_no(question.answer, question.question)
     if conclusion is not None and conclusion.isalpha():
         opposite = next(word for word in reader.words.yes_no if word != conclusion)
@@ -136,19 +139,18 @@ def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -
     question = case.question
     right = [reader.amounts(form) for fact in facts for item in fact.items for form in reader.forms(item)]
     names = [normalise(name) for of_row in case.row_names for name in of_row]
-    known = reader.amounts(" ; ".join([normalise(question.question), *names]))
-    known = " ; ".join([known, *right, *(fact.owner for fact in facts)])
-    rest = text
-    for item in sorted(right, key=len, reverse=True):
-        rest = _whole(item).sub(" ", rest)
+    asked = reader.amounts(" ; ".join([normalise(question.question), *names]))
+    known = " ; ".join([asked, *right, *(fact.owner for fact in facts)])
+    rest = _without(text, right)
     fields = {item.field.casefold() for item in question.evidence}
-    shown = [
-        cell
+    cells = [
+        (column.casefold(), cell)
         for call in case.calls
         for record in call.answer.records
         for column, cell in zip(call.answer.columns, record, strict=False)
-        if isinstance(cell, str) and (column.casefold() in fields or not question.evidence)
+        if isinstance(cell, str)
     ]
+    shown = [cell for column, cell in cells if column in fields or not question.evidence]
     values = {
         value
         for cell in shown
@@ -156,9 +158,11 @@ def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -
         if len(item) >= (_SHORTEST if item.isascii() else _SHORTEST - 1)
         and (value := reader.amounts(item)) not in known
     }
+    alike = _alike(cells, facts, reader) - set(right)
+    unasked = {other for other in alike if other not in asked}
+    values |= unasked
     if right and all(map(_NUMBER.search, right)):  # other words of an amount's own cell may be repeated
-        cells = (reader.amounts(normalise(cell)) for cell in shown)
-        own = " ; ".join(cell for cell in cells if any(item in cell for item in right))
+        own = " ; ".join(cell for cell in map(reader.amounts, map(normalise, shown)) if any(i in cell for i in right))
         words = {value for value in values if _NUMBER.search(value) is None and value in own}
         values, known = values - words, " ; ".join([known, *words])
     quoted = " ".join(reader.amounts(normalise(item.quote)) for item in question.evidence)
@@ -168,4 +172,21 @@ def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -
     items = [reader.amounts(value if name in owners else item) for item, name, _, value in parts]
     is_list = any(item in right for item in items)
     beside = [item for item in items if is_list and not any(form in item for form in right) and item not in known]
-    return [value for value in values if _stands_in(value, rest)] + numbers + beside
+    beside += [item for item in items if is_list and item in alike]
+    longer = [other for other in unasked if any(form in other for form in right) and _stands_in(other, text)]
+    return [value for value in values if _stands_in(value, rest)] + numbers + beside + longer
+
+
+def _alike(cells: Iterable[tuple[str, str]], facts: Iterable[Fact], reader: Reader) -> set[str]:
+    """Return all cells of the columns in which each fact is a whole cell, such as names of rows; `cells` are read."""
+    of_column: dict[str, set[str]] = {}
+    for column, cell in cells:
+        of_column.setdefault(column, set()).add(reader.amounts(normalise(cell)))
+    wanted = [{reader.amounts(form) for item in fact.items for form in reader.forms(item)} for fact in facts]
+    return set().union(*(each for each in of_column.values() if wanted and all(forms & each for forms in wanted)))
+
+
+def _without(text: str, items: Iterable[str]) -> str:
+    for item in sorted(items, key=len, reverse=True):
+        text = _whole(item).sub(" ", text)
+    return text

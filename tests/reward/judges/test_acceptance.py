@@ -27,8 +27,9 @@ def correct(
     enough: int | None = None,
     read: bool = True,
     cells: tuple[str, str] = ("tablet; syrup", "capsule"),
+    names: tuple[str, str] = ("Aspirin", "Ibuprofen"),
 ) -> bool:
-    records = (("Aspirin", cells[0]), ("Ibuprofen", cells[1]))
+    records = tuple(zip(names, cells, strict=True))
     rows = QueryAnswer(status="ok", columns=("med_name", "form"), records=records, count=2, from_tables=True)
     call = QueryCall(
         sql="SELECT med_name, form FROM drugs_info WHERE med_name LIKE 'Aspirin'", answer=rows, seconds=0.0
@@ -102,6 +103,44 @@ def test_each_name_needs_its_own_facts() -> None:
     reference = "Aspirin: tablet, syrup; Ibuprofen: capsule"
     assert correct(reference, "Aspirin is a tablet or syrup, Ibuprofen a capsule.", question=question)
     assert not correct(reference, "Ibuprofen is a tablet or syrup, Aspirin a capsule.", question=question)
+
+
+@pytest.mark.parametrize(
+    ("names", "answer", "accepted"),
+    [
+        (("Aspirin", "Ibuprofen"), "Aspirin", True),
+        (("Aspirin", "Ibuprofen"), "Aspirin and Ibuprofen are syrups.", False),
+        (("心肌炎", "病毒性心肌炎"), "是心肌炎。", True),
+        (("心肌炎", "病毒性心肌炎"), "病毒性心肌炎和心肌炎都有胸闷。", False),
+        (("病毒性心肌炎", "心肌炎"), "病毒性心肌炎", True),
+        (("病毒性心肌炎", "心肌炎"), "病毒性心肌炎和心肌炎都有胸闷。", False),
+    ],
+)
+def test_where_a_name_is_asked_for_the_name_of_another_row_is_not_accepted_beside_it(
+    names: tuple[str, str], answer: str, accepted: bool
+) -> None:
+    assert named(names, answer, "Which one is a syrup?" if answer.isascii() else "哪种有胸闷？") is accepted
+
+
+@pytest.mark.parametrize(
+    ("names", "answer", "accepted"),
+    [
+        (("Aspirin", "Ibuprofen"), "It is Aspirin, Ibuprofen has none.", True),
+        (("Aspirin", "Ibuprofen"), "Aspirin; Ibuprofen", False),
+        (("心肌炎", "病毒性心肌炎"), "是心肌炎，不是病毒性心肌炎。", True),
+        (("心肌炎", "病毒性心肌炎"), "病毒性心肌炎；心肌炎", False),
+        (("病毒性心肌炎", "心肌炎"), "心肌炎、病毒性心肌炎", False),
+    ],
+)
+def test_a_name_that_the_question_has_may_be_said_but_not_listed(
+    names: tuple[str, str], answer: str, accepted: bool
+) -> None:
+    assert named(names, answer, f"{names[0]} or {names[1]}, which one?") is accepted
+
+
+def named(names: tuple[str, str], answer: str, question: str) -> bool:
+    lang: Lang = "en" if answer.isascii() else "zh"
+    return correct(names[0], answer, evidence=CELL, question=question, names=names, lang=lang)
 
 
 def accepts(reference: str, answer: str, question: str) -> bool:
@@ -210,7 +249,8 @@ def test_one_of_the_facts_that_are_enough_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("answer", "accepted"),
     [("I found nothing about Aspirin in the database.", True), ("There is no information about this drug.", True),
-     ("It comes as a capsule.", False)],
+     ("I searched both tables.\nThere is no information about Aspirin.", True), ("It comes as a capsule.", False),
+     ("fever; cough; no other side effects", False), ("no other side effects; fever; cough", False)],
 )  # fmt: skip
 def test_a_refusal_denies_and_names_no_value(answer: str, accepted: bool) -> None:
     refusal = "The database does not hold this information."
