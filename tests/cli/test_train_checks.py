@@ -124,7 +124,7 @@ def test_memory_disk_and_time_are_printed_without_a_gpu(
         "1.54 B parameters, all weights trained",
         "fine-tuning rollouts update AdamW's step",
         "gradients 6.2 6.2 6.2",
-        "update needs 76.0 of 76.0 GB; micro-batches have at most 12556 tokens; vLLM gets 32.0 GB",
+        "update needs 76.0 of 76.0 GB; micro-batches have at most 12556 tokens, a shared prompt counted once; vLLM",
         "55.6 GB for checkpoints",
         "A step: 18.7 s (rollouts 9.0",
         "60 steps 18.7",

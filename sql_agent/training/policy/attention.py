@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 NAME = "torch_varlen"
-_MIN_SHARED = 16  # minimum number of tokens; sharing a shorter prefix does not pay
+MIN_SHARED = 16  # minimum number of tokens; sharing a shorter prefix does not pay
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _clusters(sequences: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], i
             common = _common(sequences[group[0]], sequences[number])
             if len(group) > 1:
                 common = min(common, shared)
-            if common >= _MIN_SHARED and len(group) * common > (len(group) - 1) * shared:
+            if common >= MIN_SHARED and len(group) * common > (len(group) - 1) * shared:
                 group.append(number)
                 shared = common
                 continue

@@ -26,13 +26,13 @@ _VLLM_SHARE = 0.4  # share of the free memory; a larger key-value cache made no 
 _VLLM_BATCH = 8192  # rollout.max_num_batched_tokens
 _CACHE_STEP = 256 << 20  # bytes; vLLM reuses compiled graphs only if its key-value cache has the same size
 _MIN_SEQUENCES = 4  # number of rollouts of maximum length for which the key-value cache must have room
-_MOST_TOKENS = 73728  # maximum; a larger micro-batch is hardly faster (docs/lab/2026-11-28.md)
+_MOST_TOKENS = 24576  # maximum; about 66 rollouts, of which more are hardly faster (docs/lab/2026-11-28.md)
 _ENOUGH_TOKENS = 8192  # below this, gradient checkpointing costs less time than many small micro-batches
 _LOGITS_CHUNK = 512
 _CHUNK_BYTES = 40  # bytes for each logit of a chunk: about ten fp32 copies in the fused kernel's backward pass
 _LOGIT_BYTES = 16  # bytes for each logit without the fused kernel
 _BACKWARD_LAYERS = 0.75  # bytes of the gradients inside one layer, as a share of the activations that the layer keeps
-_UNEVEN = 1.1  # verl balances micro-batches by work, so a micro-batch may exceed its limit of tokens by this factor
+_UNEVEN = 1.1  # what verl splits itself may exceed the limit of tokens by this factor; else it is a reserve
 _SFT_MOST_TOKENS = 8192
 _SFT_ENOUGH_TOKENS = 4096
 _SAMPLED = 0.5  # share of a demonstration's tokens for which logits are computed
@@ -83,10 +83,10 @@ class Load:
 class MemoryPlan:
     """The size of micro-batches on `card`, and the estimated bytes of each phase.
 
-    A micro-batch of GRPO has at most `tokens` tokens; `checkpointing` turns gradient checkpointing on. `sft_tokens` and
-    `sft_checkpointing` are the same for supervised fine-tuning. vLLM gets `vllm` bytes, `cache` of them for its
-    key-value cache; if None, vLLM measures the free memory itself. `phases` is {phase: {part: bytes}}, empty if the
-    model's dimensions are unknown.
+    A micro-batch of GRPO has at most `tokens` tokens, in which a shared prompt counts once; `checkpointing` turns
+    gradient checkpointing on. `sft_tokens` and `sft_checkpointing` are the same for supervised fine-tuning. vLLM gets
+    `vllm` bytes, `cache` of them for its key-value cache; if None, vLLM measures the free memory itself. `phases` is
+    {phase: {part: bytes}}, empty if the model's dimensions are unknown.
     """
 
     card: Card
@@ -107,7 +107,8 @@ class MemoryPlan:
     def summary(self) -> str:
         """A line for the user: the memory of the largest phase, and the size of a micro-batch."""
         again = ", with gradient checkpointing" if self.checkpointing else ""
-        chosen = f"micro-batches have at most {self.tokens} tokens{again}; vLLM gets {self.vllm / GB:.1f} GB"
+        limit = f"micro-batches have at most {self.tokens} tokens, a shared prompt counted once{again}"
+        chosen = f"{limit}; vLLM gets {self.vllm / GB:.1f} GB"
         if not self.phases:
             return f"GPU memory is not estimated, because the model's dimensions are unknown; {chosen}"
         name, size = self.worst

@@ -180,7 +180,7 @@ def test_an_update_that_runs_out_of_memory_is_done_again_once_with_smaller_passe
     run = tmp_path / "runs" / "r"
     assert [step["step"] for step in lines(run / "metrics.jsonl")] == [1, 2]
     options = json.loads((run / "verl.json").read_text())
-    assert options["overrides"]["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 73728 // 2
+    assert options["overrides"]["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 24576 // 2
     assert options["overrides"]["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"] is True
 
 

@@ -51,28 +51,45 @@ class Engine:
 
     def __init__(self, strategy: str) -> None:
         self.engine_config = SimpleNamespace(strategy=strategy)
+        self.module = SimpleNamespace(config=SimpleNamespace())
 
     def prepare_model_inputs(self, micro_batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         return packed([each.tolist() for each in micro_batch["input_ids"].unbind()]), {}
+
+    def forward_backward_batch(self, data: Any, dp_group: Any = None) -> Any:
+        return sys.modules["verl.workers.engine.fsdp.transformer_impl"].prepare_micro_batches(data, dp_group=dp_group)
 
     def _build_lora_module(self, module: Any) -> Any:
         adapters = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
         return get_peft_model(module, adapters).to(torch.bfloat16)
 
 
+def dealt(lengths: list[int], parts: int, *, equal_size: bool) -> list[list[int]]:
+    assert 0 < parts <= len(lengths) and not equal_size
+    return [list(range(part, len(lengths), parts)) for part in range(parts)]
+
+
 @pytest.fixture
 def forward(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     fused, engine = "verl.utils.experimental.torch_functional", "verl.workers.engine.fsdp.transformer_impl"
-    parts = [name.split(".") for name in ("verl.models.transformers.dense_common", fused, engine)]
+    device, balancing, tensors = (f"verl.utils.{name}" for name in ("device", "seqlen_balancing", "tensordict_utils"))
+    used = ("verl.models.transformers.dense_common", fused, engine, device, balancing, tensors)
+    parts = [name.split(".") for name in used]
     names = {".".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
     modules: dict[str, Any] = {name: ModuleType(name) for name in names}
     modules[engine].FSDPEngine = modules[engine].FSDPEngineWithLMHead = Engine
+    modules[engine].prepare_micro_batches = lambda *_args, **_options: "verl's own"
+    modules["verl.workers.engine.fsdp"].transformer_impl = modules[engine]
+    modules[device].get_device_name = lambda: "cpu"
+    modules[balancing].get_seqlen_balanced_partitions = dealt
+    modules[tensors].get_non_tensor_data = lambda data, key, default: data.get(key, default)
+    modules[tensors].index_select_tensor_dict = lambda data, places: [data["input_ids"][each] for each in places]
     common = modules["verl.models.transformers.dense_common"]
     common.forward_with_torch_backend = lambda *_args, **_options: "verl's own"
     common.CausalLMOutputForPPO = Output
     modules["verl.models.transformers"].dense_common = common
     modules[fused].FusedLinearForPPO = Head
-    for name in ("_build_lora_module", "prepare_model_inputs"):
+    for name in ("_build_lora_module", "prepare_model_inputs", "forward_backward_batch"):
         monkeypatch.setattr(Engine, name, getattr(Engine, name))  # restored afterwards
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -138,6 +155,54 @@ def test_logits_are_computed_only_for_what_the_policy_wrote_and_gradients_are_th
     assert few <= trained.sum() < many
     torch.testing.assert_close(of_trained.log_probs[0][trained], of_all.log_probs[0][trained])
     torch.testing.assert_close(gradients, expected, atol=1e-5, rtol=1e-4)
+
+
+def micro_batches(limit: int, attention_name: str, **data: Any) -> Any:
+    """The micro-batches of 12 sequences with a common prompt of 50 tokens and 1 to 12 tokens of their own."""
+    rows = [[*PROMPT, *range(own, 2 * own)] for own in range(1, 13)]
+    given = {"input_ids": torch.nested.nested_tensor(rows, layout=torch.jagged), "max_token_len_per_gpu": limit} | data
+    engine = Engine("fsdp")
+    engine.module.config._attn_implementation = attention_name
+    return engine.forward_backward_batch(given)
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers that another rank gives in turn when all ranks agree on their largest one; 0 if there are no more."""
+    others: list[int] = []
+
+    def all_reduce(number: torch.Tensor, **_options: Any) -> None:
+        number.clamp_(min=others.pop(0) if others else 0)
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    return others
+
+
+@pytest.mark.usefixtures("forward")
+@pytest.mark.parametrize("limit", [66, 67, 80, 187, 1000])
+def test_a_micro_batch_is_limited_by_its_tokens_with_the_shared_prompt_once(limit: int, ranks: list[int]) -> None:
+    batches, places = micro_batches(limit, attention.NAME)
+    assert sorted(place for part in places for place in part) == list(range(12))
+    assert [len(batch) for batch in batches] == [len(part) for part in places]
+    tokens = [len(attention.pack([row.tolist() for row in batch]).kept) for batch in batches]
+    assert max(tokens) <= limit and tokens == sorted(tokens, reverse=True)
+    if limit >= 187:
+        assert len(batches) == 1, "49 tokens, and 6 to 17 of each sequence; apart they are 678"
+
+
+@pytest.mark.usefixtures("forward")
+def test_all_ranks_have_as_many_micro_batches_as_the_one_that_needs_the_most(ranks: list[int]) -> None:
+    ranks += [3, 0]
+    assert len(micro_batches(1000, attention.NAME)[0]) == 3
+    ranks += [3, 1, 0]  # the other rank's three are too large
+    assert len(micro_batches(1000, attention.NAME)[0]) == 4
+
+
+@pytest.mark.usefixtures("forward", "ranks")
+def test_what_is_not_packed_is_split_by_verl() -> None:
+    assert micro_batches(1000, "sdpa") == "verl's own"
+    assert micro_batches(1000, attention.NAME, sp_size=2) == "verl's own"
+    assert micro_batches(1000, attention.NAME, use_dynamic_bsz=False) == "verl's own"
 
 
 def test_another_attention_keeps_verls_own_forward_pass(forward: Any, policy: Policy) -> None:
