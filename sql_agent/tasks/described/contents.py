@@ -173,12 +173,21 @@ class Contents:
         """Return whether `word` has the form of an item or a word that people search for."""
         return _VALUE.fullmatch(word) is not None and word not in self.words["nothing"]
 
+    def is_named(self, table: str, word: str) -> bool:
+        """Return whether a row of `table` has the name `word`, so that people who say the word mean this row."""
+        return word in self._row_names(table)
+
+    @cache
+    def _row_names(self, table: str) -> frozenset[str]:
+        return frozenset(row.name for row in self.rows[table] if row.name)
+
     @cache
     def terms(self, table: str, column: str) -> Mapping[str, int]:
         """Return {search term: number of rows} for a list, or for a column with `words` or a vocabulary.
 
         A term of `words` or a vocabulary must be in at least two rows. An item of any other list must be in at least
-        two rows (three in a large table, one fewer if several columns have it), and be no clause and have no digit.
+        two rows (three in a large table, one fewer if several columns have it), be no clause and no single letter, and
+        have no digit.
         """
         described = self.column(table, column)
         found = {
@@ -192,7 +201,8 @@ class Contents:
         return {
             item: count
             for item, count in found.items()
-            if count >= least - (self._columns_of_items()[item] > 1)
+            if len(item) > 1
+            and count >= least - (self._columns_of_items()[item] > 1)
             and not self._clause.search(item)
             and not any(map(str.isdigit, item))
         }
@@ -231,7 +241,8 @@ class Contents:
         if part.ages and not sentences_by_age(items):
             return []
         folded = {item: fold(item) for item in items}
-        inside = [item for item in items if any(word in folded[item] for word in words)]
+        longer = "|".join(re.escape(each) for each in unclear if any(word in each for word in words)) or r"(?!)"
+        inside = [item for item in items if any(word in re.sub(longer, " ", folded[item]) for word in words)]
         others = folded.keys() - inside
         if not (others or part.instead) or sum(map(len, inside)) > LONGEST_ANSWER:
             return []

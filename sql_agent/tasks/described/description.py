@@ -71,11 +71,12 @@ class Part(Record):
     """Some items of a list: those after a label in it, such as "codes: ", those that contain one of `words`, or both.
 
     `ask` has ways to ask for these items, `ask_two` for those of {name} and {other}, and `ask_same` to ask whether they
-    are the same. A cell is not asked about if an item contains one of `unclear` but none of `words`. The items of a
-    text are its sentences. Each character of `splits` divides items further. If the cell of the column `instead` is
-    empty, the items answer questions about that column. With `ages`, only the item for {age} is asked for. `same_row`
-    are columns: if the cell of one is empty, and the item is the name of another row, the cell of that row answers. If
-    `absent` has words, a question about a filled cell is unanswerable when the row has neither these nor `words`.
+    are the same. A cell is not asked about if an item contains one of `unclear`, but none of `words` outside of it.
+    The items of a text are its sentences. Each character of `splits` divides items further. If the cell of the column
+    `instead` is empty, the items answer questions about that column. With `ages`, only the item for {age} is asked for.
+    `same_row` are columns: if the cell of one is empty, and the item is the name of another row, the cell of that row
+    answers. If `absent` has words, a question about a filled cell is unanswerable when the row has neither these nor
+    `words`.
     """
 
     ask: _OfRow = ()

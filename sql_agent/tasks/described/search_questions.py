@@ -69,7 +69,8 @@ class SearchQuestions(Drafting):
         """Yield drafts that ask for another column of the rows that have an item or a word."""
         for table, condition in self._conditions("search_column"):
             then, name = self._catalog.column(table, condition.column).then, self._tables[table].name
-            if name is None or not then or condition.phrase not in {"list", "text"}:
+            is_text = condition.phrase in {"list", "text"}
+            if name is None or not then or not is_text or self._catalog.is_named(table, condition.value):
                 continue
             found = self._catalog.meeting(table, condition, most=_MOST_THEN)
             if not found or not all(row.named for row in found):
@@ -101,6 +102,8 @@ class SearchQuestions(Drafting):
     def _of_both(self) -> Iterator[Draft]:
         for table, first in self._conditions("two_conditions", _LEAST_PAIRS):
             second = self._other("two_conditions", table, first)
+            if self._catalog.is_named(table, first.value):
+                continue
             if second is not None and self._says(table, second, "has") and self._says(table, first, "find_two"):
                 both = self._catalog.meeting(table, first, second, most=MOST_ROWS)
                 if both and all(len(both) < len(self._catalog.matching(table, *c.tests)) for c in (first, second)):

@@ -56,6 +56,9 @@ class YesNoQuestions(RowQuestions):
         if not words or not templates:
             return None
         word = self._chosen.choice(words)
+        same = [claim.yes for claim in self._tables[row.table].claims.values() if name in claim.columns]
+        if not wanted and any(any(y in word for y in yes) and any(y in cell for y in yes) for yes in same):
+            return None  # such as 干燥 in the cell and 防潮 asked for
         said = self._chosen.choice([word, *self._catalog.description.said.get(word, ())])
         if word in row.name or (not wanted and not is_apart(said, cell)):
             return None

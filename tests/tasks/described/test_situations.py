@@ -28,6 +28,7 @@ from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.described.words import half
+from sql_agent.tasks.described.yes_no_questions import YesNoQuestions
 
 _BIRDS = """\
 lang = "en"
@@ -237,6 +238,55 @@ def test_a_part_of_a_cell_is_asked_of_the_rows_that_have_something(tmp_path: Pat
     assert {draft.facts for draft in drafts} == {tuple(f"{each} tern: {each} die in the desert" for each in _FIRST[:3])}
     with pytest.raises(ValueError, match="is not one of the columns"):
         Description.model_validate(tomllib.loads(text.replace('"notes.hardship"', '"song.hardship"')))
+
+
+def test_a_word_inside_an_unclear_word_does_not_make_a_part(tmp_path: Path) -> None:
+    cells = (
+        "Sings. It crosses the desert",
+        "Sings. Breeds in deserted barns. It crosses the desert",
+        "Shy. Deserted barns",
+    )
+    with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        rows = zip(("Tern", "Wader", "Owl"), cells, strict=True)
+        connection.executemany("INSERT INTO bird (bird, notes) VALUES (?, ?)", rows)
+    text = _BIRDS.replace('words = ["desert", "winters"]', 'words = ["desert"]\nunclear = ["deserted"]')
+    catalog = Catalog(Description.model_validate(tomllib.loads(text)), read_database(tmp_path / "birds.db"))
+    drafts = [*RowQuestions(catalog, random.Random(0)).part()]
+    assert {draft.facts for draft in drafts} == {("It crosses the desert",)}, "the wader's cell is unclear"
+
+
+def test_nothing_is_asked_of_rows_with_an_item_that_is_itself_the_name_of_a_row(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        rows = [(f"{each} tern", "nectar; seeds", "cliffs") for each in _FIRST[:3]] + [("seeds", "voles", "dunes")]
+        connection.executemany("INSERT INTO bird (bird, food, places) VALUES (?, ?, ?)", rows)
+    ways = 'then = {"places" = ["Where do eaters of {value} live?"]}\n'
+    text = _BIRDS.replace('label = "food"\n', f'label = "food"\n{ways}', 1)
+    catalog = Catalog(Description.model_validate(tomllib.loads(text)), read_database(tmp_path / "birds.db"))
+    drafts = [*SearchQuestions(catalog, random.Random(0)).search_column()]
+    assert {each.value for draft in drafts for each in draft.conditions} == {"nectar"}
+
+
+def test_no_is_never_the_answer_for_a_word_of_a_claim_that_the_cell_says_in_another_word(tmp_path: Path) -> None:
+    places = ("marshes; cliffs", "lakes; dunes", "cliffs; dunes", "marshes; heaths", "lakes; heaths", "heaths; parks")
+    with closing(sqlite3.connect(tmp_path / "birds.db")) as connection, connection:
+        connection.execute("CREATE TABLE bird (bird TEXT, food TEXT, places TEXT, notes TEXT)")
+        rows = [(f"{first} {number}", "seeds", place) for first in _FIRST[:4] for number, place in enumerate(places)]
+        connection.executemany("INSERT INTO bird (bird, food, places) VALUES (?, ?, ?)", rows)
+    confirm = 'confirm = ["Does {name} live in {value}?"]\nask = ["Where does {name} live?"]\n'
+    claim = '[tables.bird.claims.wet]\ncolumns = ["places"]\nask = ["Is {name} wet?"]\nyes = ["marsh", "lake"]\n'
+    text = _BIRDS.replace('ask = ["Where does {name} live?"]\n', confirm, 1) + claim
+    catalog = Catalog(Description.model_validate(tomllib.loads(text)), read_database(tmp_path / "birds.db"))
+    asked = [*islice(YesNoQuestions(catalog, random.Random(0)).yes_no(), 400)]
+    found = {
+        (draft.wording.slots["value"], str(draft.subject.values["places"]))
+        for draft in asked
+        if draft.subject and draft.facts == ("no",) and "value" in draft.wording.slots
+    }
+    wet = {value for value, cell in found if "marsh" in cell or "lake" in cell}
+    assert wet and not wet & {"marshes", "lakes"}
+    assert {value for value, cell in found if cell == "heaths; parks"} & {"marshes", "lakes"}
 
 
 def test_questions_over_two_tables_take_the_links_in_turn(tmp_path: Path) -> None:
