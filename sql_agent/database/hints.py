@@ -99,9 +99,7 @@ class Hints(TextPlaces):
             for text in part.texts
             if (column := text.node.find(exp.Column)) is not None and fold(column.name) not in known
         ][:MAX_TEXTS]
-        places = [(text, place) for text in texts for place in whole(self._names.exact(text.text), text)]
-        places += [(text, place) for text in texts for place in self._places(text, tree)]
-        variants = [self._variants.searched_at(tree, text, at) for text, at in places if at.table == table]
+        variants = [self._variants.searched_at(tree, text, at) for text, at in self._places_in(table, texts, tree)]
         unknown = [column for column in tree.find_all(exp.Column) if fold(column.name) not in known]
         said = self._namings[table].said if table in self._namings else {}
         known_as = {_plain(words): column for column, called in said.items() for words in called}
@@ -136,9 +134,15 @@ class Hints(TextPlaces):
         if not known or outputs <= set(known) or len(tables) != 1 or len(parts) != 1:
             return []
         there = [replace(text, table=tables[0], column=None) for text in parts[0].texts[:MAX_TEXTS]]
-        found = [(*whole(self._names.exact(text.text), text), *self._places(text, tree)) for text in there]
-        places = [place for place in chain.from_iterable(found) if place.table == tables[0]]
-        return [self._variants.of_one_table(tree, place) for place in places]
+        return [self._variants.of_one_table(tree, place) for _, place in self._places_in(tables[0], there, tree)]
+
+    def _places_in(
+        self, table: str, texts: Sequence[SearchedText], tree: exp.Query
+    ) -> list[tuple[SearchedText, Place]]:
+        """Return the places in `table` of each of `texts`, first the names of rows that are equal to a text."""
+        found = [(text, place) for text in texts for place in whole(self._names.exact(text.text), text)]
+        found += [(text, place) for text in texts for place in self._places(text, tree)]
+        return [(text, place) for text, place in found if place.table == table]
 
     def _fitted(self, tree: exp.Query, found: Iterable[exp.Query | str], room: int = MAX_HINT_CHARS) -> str | None:
         """Return up to two lines of `found`: its remarks, and those of its statements that find rows; None if none."""

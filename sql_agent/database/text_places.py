@@ -68,12 +68,12 @@ class TextPlaces:
                     yield Place(table, column, part, is_part=True)
 
     def _cells_with(self, names: Sequence[Name], text: SearchedText) -> Iterator[Place]:
-        """Yield places in the searched table of cells with one of the `names`, unless the searched column has it."""
+        """Yield the columns of the searched table that contain one of `names`, if the searched column does not."""
         for name in names:
-            places = [Place(*column, name.text, is_part=True) for column in self._texts.columns_with(name.text)]
+            columns = [column for column in self._texts.columns_with(name.text) if column[0] == text.table]
+            places = [Place(*column, name.text, is_part=True) for column in columns]
             if not any(is_at(place, text) for place in places):
-                here = (place for place in places if place.table == text.table)
-                yield from (place for place in here if place.column != self._name_columns[place.table])
+                yield from (place for place in places if place.column != self._name_columns[place.table])
 
     def _searched_cells(self, text: SearchedText) -> list[tuple[tuple[str, str], str]]:
         """Return the (table, column) that is searched for `text`, with its cells; [] if it has no texts."""

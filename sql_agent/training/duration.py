@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sql_agent.config.settings import Settings
 
-# Exponents of the number of GPUs. Four GPUs were 1.44 times as fast as one with `sync`, and 2.17 times with
-# `separate_async`, at 512 rollouts of 0.5B (docs/lab/2026-11-28.md).
+# The speed of N GPUs is N to this power. Measured with four GPUs and 512 rollouts of 0.5B: 1.44 times the speed of one
+# with `sync`, 2.17 times with `separate_async` (docs/lab/2026-11-28.md).
 _SPEED_OF_GPUS = {"sync": 0.27, "colocate_async": 0.27, "separate_async": 0.56}
 _START_S = {"verl": 90.0, "local": 20.0}
 _TUNING_START_S = {"verl": 30.0, "local": 0.0}  # imports, and the first demonstrations

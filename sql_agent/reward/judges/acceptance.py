@@ -171,14 +171,17 @@ def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -
     parts = ((item, *item.partition(":")) for item in reader.items(case.answer))
     items = [reader.amounts(value if name in owners else item) for item, name, _, value in parts]
     is_list = any(item in right for item in items)
-    beside = [item for item in items if is_list and not any(form in item for form in right) and item not in known]
-    beside += [item for item in items if is_list and item in alike]
+    allowed = {item for item in items if item in known or any(form in item for form in right)} - alike
+    beside = [item for item in items if is_list and item not in allowed]
     longer = [other for other in unasked if any(form in other for form in right) and _stands_in(other, text)]
     return [value for value in values if _stands_in(value, rest)] + numbers + beside + longer
 
 
 def _alike(cells: Iterable[tuple[str, str]], facts: Iterable[Fact], reader: Reader) -> set[str]:
-    """Return all cells of the columns in which each fact is a whole cell, such as names of rows; `cells` are read."""
+    """Return the cells of each column in which every fact is a whole cell, such as a column of names.
+
+    `cells` are pairs of a column and a cell that a query has read.
+    """
     of_column: dict[str, set[str]] = {}
     for column, cell in cells:
         of_column.setdefault(column, set()).add(reader.amounts(normalise(cell)))

@@ -8,7 +8,7 @@ from functools import cache
 
 from sql_agent.database.schema import fold
 from sql_agent.tasks.described.catalog import Catalog
-from sql_agent.tasks.described.contents import Row
+from sql_agent.tasks.described.contents import Row, without_words
 from sql_agent.tasks.described.description import Claim
 
 _SENTENCE = re.compile(r"[\n。；;]|[.!?](?=\s)")
@@ -78,8 +78,7 @@ def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:
         about = _lower(claim.about[item])
         parts = _SENTENCE.split(joined) if any(word in joined for word in about) else ()
         joined = "\n".join(part for part in parts if any(word in part for word in about))
-    for word in sorted(_lower(claim.ignored), key=len, reverse=True):
-        joined = joined.replace(word, " ")
+    joined = without_words(joined, _lower(claim.ignored))
     if any(word in joined for word in _longer(claim.no, claim.yes)):  # "no prescription" is not "prescription"
         return False
     has_yes, has_no, is_unclear, has_topic = (

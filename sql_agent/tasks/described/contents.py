@@ -115,7 +115,11 @@ class Contents:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        return frozenset(row.name for rows in self.rows.values() for row in rows)
+        return frozenset().union(*map(self.names_of, self.rows))
+
+    @cache
+    def names_of(self, table: str) -> frozenset[str]:
+        return frozenset(row.name for row in self.rows[table])
 
     @cache
     def needs_no_label(self, value: str) -> bool:
@@ -172,14 +176,6 @@ class Contents:
     def is_searchable(self, word: str) -> bool:
         """Return whether `word` has the form of an item or a word that people search for."""
         return _VALUE.fullmatch(word) is not None and word not in self.words["nothing"]
-
-    def is_named(self, table: str, word: str) -> bool:
-        """Return whether a row of `table` has the name `word`, so that people who say the word mean this row."""
-        return word in self._row_names(table)
-
-    @cache
-    def _row_names(self, table: str) -> frozenset[str]:
-        return frozenset(row.name for row in self.rows[table] if row.name)
 
     @cache
     def terms(self, table: str, column: str) -> Mapping[str, int]:
@@ -241,8 +237,9 @@ class Contents:
         if part.ages and not sentences_by_age(items):
             return []
         folded = {item: fold(item) for item in items}
-        longer = "|".join(re.escape(each) for each in unclear if any(word in each for word in words)) or r"(?!)"
-        inside = [item for item in items if any(word in re.sub(longer, " ", folded[item]) for word in words)]
+        longer = [each for each in unclear if any(word in each for word in words)]
+        rest = {item: without_words(text, longer) for item, text in folded.items()}
+        inside = [item for item in items if any(word in rest[item] for word in words)]
         others = folded.keys() - inside
         if not (others or part.instead) or sum(map(len, inside)) > LONGEST_ANSWER:
             return []
@@ -304,6 +301,13 @@ class Contents:
                 if described.kind == "list" and not described.vocabulary:
                     found.update(self._places_of_items(name, column).keys())
         return found
+
+
+def without_words(text: str, words: Iterable[str]) -> str:
+    """Return `text` with a blank in place of each of `words`, the longest words first."""
+    for word in sorted(words, key=len, reverse=True):
+        text = text.replace(word, " ")
+    return text
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:

@@ -70,7 +70,7 @@ class SearchQuestions(Drafting):
         for table, condition in self._conditions("search_column"):
             then, name = self._catalog.column(table, condition.column).then, self._tables[table].name
             is_text = condition.phrase in {"list", "text"}
-            if name is None or not then or not is_text or self._catalog.is_named(table, condition.value):
+            if name is None or not then or not is_text or condition.value in self._catalog.names_of(table):
                 continue
             found = self._catalog.meeting(table, condition, most=_MOST_THEN)
             if not found or not all(row.named for row in found):
@@ -102,9 +102,10 @@ class SearchQuestions(Drafting):
     def _of_both(self) -> Iterator[Draft]:
         for table, first in self._conditions("two_conditions", _LEAST_PAIRS):
             second = self._other("two_conditions", table, first)
-            if self._catalog.is_named(table, first.value):
+            # People who say the name of a row mean this row, and not the rows that mention it.
+            if second is None or first.value in self._catalog.names_of(table):
                 continue
-            if second is not None and self._says(table, second, "has") and self._says(table, first, "find_two"):
+            if self._says(table, second, "has") and self._says(table, first, "find_two"):
                 both = self._catalog.meeting(table, first, second, most=MOST_ROWS)
                 if both and all(len(both) < len(self._catalog.matching(table, *c.tests)) for c in (first, second)):
                     wording = self._of_two("two", "do2", table, first, second)

@@ -56,9 +56,10 @@ class YesNoQuestions(RowQuestions):
         if not words or not templates:
             return None
         word = self._chosen.choice(words)
-        same = [claim.yes for claim in self._tables[row.table].claims.values() if name in claim.columns]
-        if not wanted and any(any(y in word for y in yes) and any(y in cell for y in yes) for yes in same):
-            return None  # such as 干燥 in the cell and 防潮 asked for
+        claims = [claim.yes for claim in self._tables[row.table].claims.values() if name in claim.columns]
+        told = [yes for yes in claims if any(each in cell for each in yes)]
+        if not wanted and any(each in word for yes in told for each in yes):
+            return None  # the cell says the same in another word, such as 干燥 for 防潮
         said = self._chosen.choice([word, *self._catalog.description.said.get(word, ())])
         if word in row.name or (not wanted and not is_apart(said, cell)):
             return None

@@ -9,7 +9,7 @@ verl imports this module before it loads the model, because `actor_rollout_ref.m
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import torch
@@ -92,7 +92,7 @@ def forward_backward_batch(self: Any, data: Any, *args: Any, **options: Any) -> 
 
 
 def prepare_micro_batches(data: Any, dp_group: Any = None, **options: Any) -> Any:
-    """Split `data` into micro-batches, and return them with the places of their sequences in `data`.
+    """Split `data` into micro-batches; return these, and for each one the indices of its sequences in `data`.
 
     verl limits the sum of the sequences' lengths. Here the limit is for the tokens of the packed row, which has the
     prefix that all sequences share once, and a copy of its keys and values for each sequence. All ranks of `dp_group`,
@@ -103,15 +103,14 @@ def prepare_micro_batches(data: Any, dp_group: Any = None, **options: Any) -> An
     if not rows.is_nested or any(get_non_tensor_data(data, key, value) != value for key, value in usual.items()):
         return _prepare_micro_batches(data, dp_group=dp_group, **options)
     sequences = [tuple(row.tolist()) for row in rows.unbind()]
-    common = common_prefix(sequences) - 1  # the next token, which is the label of the last shared one, is shared too
+    common = common_prefix(sequences) - 1  # `pack` shares a token only if the next token is equal, too
     shared = common if common >= MIN_SHARED else 0
     own = [math.ceil(len(sequence) - shared + _COPIED * shared) for sequence in sequences]
     limit = max(data["max_token_len_per_gpu"] - shared, *own)
-    count = _agreed(-(-sum(own) // limit), dp_group)
-    parts = get_seqlen_balanced_partitions(own, count, equal_size=False)
-    while _agreed(any(sum(own[each] for each in part) > limit for part in parts), dp_group):
-        count += 1
-        parts = get_seqlen_balanced_partitions(own, count, equal_size=False)
+    for number in count(_agreed(-(-sum(own) // limit), dp_group)):
+        parts = get_seqlen_balanced_partitions(own, number, equal_size=False)
+        if not _agreed(any(sum(own[each] for each in part) > limit for part in parts), dp_group):
+            break
     parts.sort(key=lambda part: -sum(own[each] for each in part))
     return [index_select_tensor_dict(data, part) for part in parts], parts
 

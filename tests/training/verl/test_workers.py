@@ -168,7 +168,7 @@ def micro_batches(limit: int, attention_name: str, **data: Any) -> Any:
 
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers that another rank gives in turn when all ranks agree on their largest one; 0 if there are no more."""
+    """What another rank contributes to one `all_reduce` after another; 0 once the list is empty."""
     others: list[int] = []
 
     def all_reduce(number: torch.Tensor, **_options: Any) -> None:
