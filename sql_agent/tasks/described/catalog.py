@@ -68,7 +68,11 @@ class Catalog(Contents):
         for row in self.rows[source]:
             cell = str(row.values[column])
             if link.contains:
-                found = tuple(by_key[item] for item in self._items(row, column) if item in by_key)
+                items = self._items(row, column)
+                found = tuple(by_key[item] for item in items if item in by_key)
+                # A text with several items does not tell which of them "the disease that it treats" is.
+                if link.most == 1 and not all(found and str(found[0].values[key]) in item for item in items):
+                    continue
                 # A statement with LIKE must find no other row, such as one whose shorter name is inside.
                 said = cell.casefold()
                 inside = (name in said for start in {"", *said} for name in by_start.get(start, ()))
@@ -150,7 +154,7 @@ class Catalog(Contents):
             counts = Counter(cells)
             if kind == "text" and len(counts) < _CODES * len(cells):
                 cells = [cell for cell in cells if counts[cell] > 1]  # nobody searches for one cell's sentence
-            found = (each for each in equal(name, cells) if not re.search(r"[;；，。]", each.value))
+            found = (each for each in equal(name, cells) if not re.search(r"[;；，。（(]", each.value))
         elif kind == "flag" and not is_verb(column.label):
             found = true(name, cells)
         elif kind == "list":

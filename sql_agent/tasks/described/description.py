@@ -263,7 +263,8 @@ class Link(Record):
     """A column that refers to rows of another table: a foreign key or, if `contains`, a text with names of rows.
 
     `ask` maps a column of the other table to ways to ask for it, in the rows that {name} refers to. A row that refers
-    to more than `most` rows is not asked about; `most` is 1 if the wordings speak of one row.
+    to more than `most` rows is not asked about. If the wordings speak of one row, `most` is 1, and only lists are asked
+    about whose items all contain the name of this row.
     """
 
     source: tuple[str, str]

@@ -177,16 +177,15 @@ class QuestionMaker:
         return ({"name": name}, route) if route is not None else ({}, None)
 
     def _everyday_words(self, conditions: Sequence[Condition]) -> list[str] | None:
-        """Return for each condition an everyday word that no cell contains, else an alias of its value.
+        """Return for each condition an everyday word or an alias of its value that no cell contains.
 
         Return None if a condition has neither or is not on a list.
         """
         found = []
         for condition in conditions:
-            said = self._catalog.description.said.get(condition.value, ())
+            aliases = self._names.aliases_of(condition.value) if self._names else []
+            said = (*self._catalog.description.said.get(condition.value, ()), *aliases)
             words = [word for word in said if not self._catalog.is_known(word)]
-            if not words and self._names:
-                words = self._names.aliases_of(condition.value)
             if not words or condition.phrase != "list":
                 return None
             found.append(self._chosen.choice(words))
