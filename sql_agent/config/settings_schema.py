@@ -312,7 +312,7 @@ class SftSettings(Section):
     steps: NotNegative = _setting(16, "number of optimizer steps; 0: GRPO starts from the unchanged model")
     batch: Count = _setting(
         8,
-        "demonstrations per step; each question type has the same share as in the training file, but fewer than 512 "
+        "demonstrations per step; a question type's share grows with the square root of its number; fewer than 512 "
         "demonstrations are all of the type lookup",
     )
     lr: PositiveNumber = _setting(

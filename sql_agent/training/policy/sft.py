@@ -298,8 +298,9 @@ def example(
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
     """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
 
-    Fewer than 512 demonstrations are all lookups, if there are lookups, and the columns alternate: among 128
-    demonstrations of all types, only 21 were lookups, for 22 columns.
+    A type's share grows with the square root of its number, so that a rare type has enough demonstrations. Fewer than
+    512 demonstrations are all lookups, if there are lookups, and the columns alternate: among 128 demonstrations of all
+    types, only 21 were lookups, for 22 columns.
     """
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}
@@ -308,7 +309,8 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
     placed = []
     for task_type, of_type in sorted(by_type.items()):
         rng.shuffle(of_type)
-        placed += [((number + 0.5) / len(of_type), task_type, question) for number, question in enumerate(of_type)]
+        share = len(of_type) ** 0.5
+        placed += [((number + 0.5) / share, task_type, question) for number, question in enumerate(of_type)]
     ordered = [question for _, _, question in sorted(placed, key=lambda place: place[:2])]
     count = settings.steps * settings.batch
     chosen = (_even_lookups(by_type.get("lookup", []), rng) if count < _SHORT else []) or ordered

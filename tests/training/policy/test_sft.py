@@ -206,14 +206,14 @@ def test_a_statement_that_missed_before_the_right_one_is_read_but_not_learned(po
     assert miss in learned and other_miss in learned
 
 
-def test_each_type_is_learned_by_its_share_from_the_first_steps_on() -> None:
-    types = ["field"] * 60 + ["count"] * 30 + ["rare"] * 10
+def test_each_type_is_learned_from_the_first_steps_on_and_rare_ones_more_often_than_by_their_number() -> None:
+    types = ["field"] * 64 + ["count"] * 16 + ["rare"] * 4
     questions = [Question(id=str(n), question="?", answer="1", task_type=name) for n, name in enumerate(types)]
-    chosen = _choose(questions, SftSettings(steps=5, batch=10), seed=0)
-    for ten in (chosen[start : start + 10] for start in range(0, 50, 10)):
-        assert Counter(question.task_type for question in ten) == {"field": 6, "count": 3, "rare": 1}
-    assert len({question.id for question in chosen}) == 50
-    assert _choose(questions, SftSettings(steps=5, batch=10), seed=1) != chosen
+    chosen = _choose(questions, SftSettings(steps=2, batch=14), seed=0)
+    for some in (chosen[:14], chosen[14:]):
+        assert Counter(question.task_type for question in some) == {"field": 8, "count": 4, "rare": 2}
+    assert len({question.id for question in chosen}) == 28
+    assert _choose(questions, SftSettings(steps=2, batch=14), seed=1) != chosen
 
 
 def test_a_short_start_reads_each_column_in_turn_and_a_long_one_has_every_type() -> None:
