@@ -201,9 +201,15 @@ class Hints(TextPlaces):
             rounds = [[text for text in texts if text not in words[-1:]], words]  # first not the rarest word
         dropped = [failing] if failing else [[part] for part in parts] or [[]]
         most = None if is_alone else _MAX_PLACES
-        places = [(text, place) for text in texts for place in self._places(text, tree)[:most]]
+        others = [text for part in parts if part not in failing for text in part.texts]
+        met = {(text.table, text.column, fold(text.text)) for text in others if failing}
+        everywhere = [(text, place) for text in texts for place in self._places(text, tree)[:most]]
+        places = [(text, at) for text, at in everywhere if (at.table, fold(at.column), fold(at.text)) not in met]
         is_name_lost = any(self._is_name(text) for text in texts)
         yield from self._with_right_names(tree)
+        # If other conditions find the same words, the failing ones are only dropped.
+        are_met = bool(texts) and {fold(text.text) for text in texts} <= {word for *_, word in met}
+        yield from self._variants.without(tree, failing if are_met else [])
         best = {
             text: place
             for text, place in reversed(places)
@@ -228,7 +234,7 @@ class Hints(TextPlaces):
             yield from self._variants.without(tree, each)
         if not failing:
             yield from (self._variants.of_one_table(tree, part) for part in reversed(parts))
-        found = {text for text, _ in places}
+        found = {text for text, _ in everywhere}
         # Cells are not searched for a single letter, but names are.
         lost = [
             text

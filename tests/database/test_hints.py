@@ -311,6 +311,11 @@ def test_the_conditions_that_find_rows_are_kept_and_the_column_of_the_others_is_
     )
 
 
+def test_a_word_that_two_conditions_search_is_kept_once_where_it_is_found(database: Database) -> None:
+    sql = "SELECT med_name FROM drugs_info WHERE indication LIKE '%sprains%' AND storage LIKE '%sprains%'"
+    assert suggested(database, sql) == ("SELECT med_name, storage FROM drugs_info WHERE indication LIKE '%sprains%'",)
+
+
 def test_of_a_text_in_no_cell_the_longest_part_is_searched_where_the_table_has_it(database: Database) -> None:
     said = hint(database, "SELECT disease_name FROM disease WHERE treatment LIKE '%天天吸烟又咳嗽%'")
     assert said is not None and said.startswith("try: SELECT disease_name FROM disease WHERE cause LIKE '%吸烟%'")
