@@ -312,8 +312,8 @@ class SftSettings(Section):
     steps: NotNegative = _setting(16, "number of optimizer steps; 0: GRPO starts from the unchanged model")
     batch: Count = _setting(
         8,
-        "demonstrations per step; a question type's share grows with the square root of its number; fewer than 512 "
-        "demonstrations are all of the type lookup",
+        "demonstrations per step; if there are fewer than questions, the share of a question type grows with the "
+        "square root of its number, and fewer than 512 are all of the type lookup",
     )
     lr: PositiveNumber = _setting(
         2e-4, "peak learning rate of AdamW; linear warm-up over the first tenth, then linear decay"

@@ -298,23 +298,24 @@ def example(
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
     """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
 
-    A type's share grows with the square root of its number, so that a rare type has enough demonstrations. Fewer than
-    512 demonstrations are all lookups, if there are lookups, and the columns alternate: among 128 demonstrations of all
-    types, only 21 were lookups, for 22 columns.
+    A type's share is that of its number if there is a demonstration for each question. If there are fewer, the share
+    grows with the square root of the number, so that a rare type has enough. Fewer than 512 demonstrations are all
+    lookups, if there are lookups, and the columns alternate: among 128 demonstrations of all types, only 21 were
+    lookups, for 22 columns.
     """
-    rng = random.Random(seed)
+    rng, count = random.Random(seed), settings.steps * settings.batch
     by_type: dict[str, list[Question]] = {}
     for question in questions:
         by_type.setdefault(question.task_type or "", []).append(question)
-    placed = []
-    for task_type, of_type in sorted(by_type.items()):
+    for _, of_type in sorted(by_type.items()):
         rng.shuffle(of_type)
-        share = len(of_type) ** 0.5
-        placed += [((number + 0.5) / share, task_type, question) for number, question in enumerate(of_type)]
-    ordered = [question for _, _, question in sorted(placed, key=lambda place: place[:2])]
-    count = settings.steps * settings.batch
-    chosen = (_even_lookups(by_type.get("lookup", []), rng) if count < _SHORT else []) or ordered
-    return [chosen[number % len(chosen)] for number in range(count)]
+    if count < _SHORT and (lookups := _even_lookups(by_type.get("lookup", []), rng)):
+        return [lookups[number % len(lookups)] for number in range(count)]
+    placed = []
+    for task_type, of_type in by_type.items():
+        share = len(of_type) if count >= len(questions) else len(of_type) ** 0.5
+        placed += [((number + 0.5) / share, task_type, of_type[number % len(of_type)]) for number in range(count)]
+    return [question for _, _, question in sorted(placed, key=lambda place: place[:2])[:count]]
 
 
 def _even_lookups(lookups: Sequence[Question], rng: random.Random) -> list[Question]:

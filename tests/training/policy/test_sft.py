@@ -206,14 +206,18 @@ def test_a_statement_that_missed_before_the_right_one_is_read_but_not_learned(po
     assert miss in learned and other_miss in learned
 
 
-def test_each_type_is_learned_from_the_first_steps_on_and_rare_ones_more_often_than_by_their_number() -> None:
+@pytest.mark.parametrize("steps", [2, 6, 12])
+def test_each_type_is_learned_from_the_first_steps_on(steps: int) -> None:
     types = ["field"] * 64 + ["count"] * 16 + ["rare"] * 4
     questions = [Question(id=str(n), question="?", answer="1", task_type=name) for n, name in enumerate(types)]
-    chosen = _choose(questions, SftSettings(steps=2, batch=14), seed=0)
-    for some in (chosen[:14], chosen[14:]):
-        assert Counter(question.task_type for question in some) == {"field": 8, "count": 4, "rare": 2}
-    assert len({question.id for question in chosen}) == 28
-    assert _choose(questions, SftSettings(steps=2, batch=14), seed=1) != chosen
+    chosen = _choose(questions, SftSettings(steps=steps, batch=14), seed=0)
+    shown = [Counter(q.task_type for q in chosen[start : start + 14]) for start in range(0, len(chosen), 14)]
+    if steps == 2:  # fewer than questions: by the square root of a type's number
+        assert shown == [{"field": 8, "count": 4, "rare": 2}] * 2
+    else:  # by the number, in passes over all questions
+        assert all(9 <= each["field"] <= 12 for each in shown)
+        assert {question.id for question in chosen[:84]} == {question.id for question in questions}
+    assert _choose(questions, SftSettings(steps=steps, batch=14), seed=1) != chosen
 
 
 def test_a_short_start_reads_each_column_in_turn_and_a_long_one_has_every_type() -> None:
