@@ -27,14 +27,7 @@ from sql_agent.cli.data_teacher import say_some
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError, JudgeError
-from sql_agent.judge_eval.answers import (
-    Answer,
-    Example,
-    generate,
-    load_labelled,
-    refusals,
-    sample_evenly,
-)
+from sql_agent.judge_eval.answers import Answer, Example, generate, load_labelled, refusals, sample_evenly
 from sql_agent.judge_eval.evaluation import (
     ATTACK_LIMIT,
     HALF,

@@ -121,8 +121,7 @@ class TokenSettings(EnvironmentSettings):
         "MCP_TOKEN", "bearer token of `sql-agent mcp --http`, and of the server at `agent.mcp_url`"
     )
     chat: SecretStr | None = _variable(
-        "CHAT_TOKEN",
-        "bearer token of `sql-agent chat --web` and `sql-agent serve`; empty: a new token at each start",
+        "CHAT_TOKEN", "bearer token of `sql-agent chat --web` and `sql-agent serve`; empty: a new token at each start"
     )
     store: SecretStr | None = _variable(
         "STORE_TOKEN", "bearer token of `sql-agent store` and all clients of the store; empty: no token"
@@ -136,8 +135,7 @@ class AglSettings(EnvironmentSettings):
         "AGL_CURRENT_ROLE", "role of this `sql-agent train`: algorithm, runner or both; empty: both"
     )
     managed_store: str | None = _variable(
-        "AGL_MANAGED_STORE",
-        "1: the run starts its own store; 0: the run uses the store at --external-store-address",
+        "AGL_MANAGED_STORE", "1: the run starts its own store; 0: the run uses the store at --external-store-address"
     )
 
 

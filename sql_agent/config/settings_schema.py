@@ -91,12 +91,10 @@ class DataSettings(Section):
         None, "file of validation questions, parquet or JSONL; none: questions generated for the database"
     )
     mapping: Path | None = _setting(
-        None,
-        "TOML file that maps the columns of docs/questions.md to those of the question files; none: same names",
+        None, "TOML file that maps the columns of docs/questions.md to those of the question files; none: same names"
     )
     style: Style = _setting(
-        "mixed",
-        "wording of generated questions; template: fixed sentences; mixed: also everyday wordings",
+        "mixed", "wording of generated questions; template: fixed sentences; mixed: also everyday wordings"
     )
     task_types: tuple[str, ...] = _setting(
         (), "types of the questions to train and validate on, separated by commas; empty: all types"
@@ -115,15 +113,13 @@ class SpiderSettings(Section):
     """The tasks `spider` and `ehrsql`: an answer is an SQL statement, graded by its result in a SQLite database."""
 
     data_dir: Path | None = _setting(
-        None,
-        "folder in Spider's layout: databases as database/NAME/NAME.sqlite, questions as JSON or parquet",
+        None, "folder in Spider's layout: databases as database/NAME/NAME.sqlite, questions as JSON or parquet"
     )
     val_databases: NotNegative = _setting(
         15, "number of databases that are held out of training for validation; 0: none"
     )
     schema_chars: Positive = _setting(
-        6000,
-        "maximum characters of the schema in the prompt; a longer schema first loses sample values, then columns",
+        6000, "maximum characters of the schema in the prompt; a longer schema first loses sample values, then columns"
     )
     schema_values: NotNegative = _setting(2, "number of sample values of each text column in the prompt")
     partial_credit: Annotated[float, Field(ge=0.0, le=0.5)] = _setting(
@@ -132,8 +128,7 @@ class SpiderSettings(Section):
         "times the F1 score of their cells",
     )
     penalty: Share = _setting(
-        0.0,
-        "subtracted from the reward of a wrong answer, so that guessing pays less than abstaining (reward 0)",
+        0.0, "subtracted from the reward of a wrong answer, so that guessing pays less than abstaining (reward 0)"
     )
     deadline_s: Seconds = _setting(
         10.0, "time limit in seconds of a statement whose result is compared with the gold result"
@@ -149,12 +144,10 @@ class AgentSettings(Section):
         "(`sql-agent mcp`)",
     )
     mcp_url: str | None = _setting(
-        None,
-        "URL of the MCP server, such as http://127.0.0.1:8765/mcp; its bearer token is MCP_TOKEN",
+        None, "URL of the MCP server, such as http://127.0.0.1:8765/mcp; its bearer token is MCP_TOKEN"
     )
     mcp_command: str | None = _setting(
-        None,
-        "command that starts an MCP server over stdio, such as sql-agent mcp; used instead of `agent.mcp_url`",
+        None, "command that starts an MCP server over stdio, such as sql-agent mcp; used instead of `agent.mcp_url`"
     )
     workflow: Literal["react", "check-rewrite"] = _setting(
         "react",
@@ -167,8 +160,7 @@ class AgentSettings(Section):
         "rewrite, answer",
     )
     max_turns: Positive = _setting(
-        4,
-        "maximum model calls per rollout, the final answer included; in check-rewrite: maximum statements",
+        4, "maximum model calls per rollout, the final answer included; in check-rewrite: maximum statements"
     )
     max_tokens: Positive = _setting(128, "maximum tokens that the model generates per turn")
     temperature: NotNegativeNumber = _setting(1.0, "sampling temperature in training; 0 is greedy")
@@ -192,8 +184,7 @@ class AgentSettings(Section):
         "format of the model's tool calls; auto: that of its chat template. Only for a model that this host serves",
     )
     chat_template: Path | None = _setting(
-        None,
-        "file with a Jinja chat template to use in place of the model's own; none: the model's own",
+        None, "file with a Jinja chat template to use in place of the model's own; none: the model's own"
     )
 
     @property
@@ -261,8 +252,7 @@ class RunnerSettings(Section):
 
     n_runners: Positive = _setting(4, "number of runner processes")
     concurrency: Positive = _setting(
-        32,
-        "maximum concurrent rollouts per runner process, and concurrent questions in `sql-agent evaluate`",
+        32, "maximum concurrent rollouts per runner process, and concurrent questions in `sql-agent evaluate`"
     )
     n_proxies: Positive = _setting(1, "number of LLM proxy processes; only the backend verl uses more than one")
     rollout_timeout_s: Seconds = _setting(300.0, "seconds after which a running rollout counts as lost")
@@ -273,8 +263,7 @@ class RunnerSettings(Section):
         "larger share ends the run",
     )
     stall_s: Seconds = _setting(
-        60.0,
-        "seconds in which no rollout starts or ends, after which a message lists the running rollouts",
+        60.0, "seconds in which no rollout starts or ends, after which a message lists the running rollouts"
     )
 
 
@@ -301,8 +290,7 @@ class TrainSettings(Section):
     save_every: Positive = _setting(5, "steps between two checkpoints")
     keep_checkpoints: Positive = _setting(2, "number of newest checkpoints to keep")
     validate_untrained: bool = _setting(
-        False,
-        "also validate the model before supervised fine-tuning, for the first column of the result",
+        False, "also validate the model before supervised fine-tuning, for the first column of the result"
     )
 
 
@@ -346,8 +334,7 @@ class VerlSettings(Section):
     nnodes: Positive = _setting(1, "number of hosts in the Ray cluster")
     lora_rank: NotNegative = _setting(0, "rank of the trained LoRA adapters, with either backend; 0: train all weights")
     trainer_mode: Literal["sync", "colocate_async", "separate_async"] = _setting(
-        "sync",
-        "trainer of verl; separate_async samples on one half of the GPUs and trains on the other half",
+        "sync", "trainer of verl; separate_async samples on one half of the GPUs and trains on the other half"
     )
     gpu_memory_gb: Literal["auto"] | PositiveNumber = _setting(
         "auto",
@@ -400,8 +387,7 @@ class Settings(Section):
     run_name: str = _setting("", "name of the run's folder in `runs_dir`; empty: date and time")
     runs_dir: Path = _setting(RUNS, "folder of all runs")
     seed: Annotated[int, Field(ge=0, le=_MAX_SEED)] = _setting(
-        0,
-        "seed of the order of questions, of sampling and of fine-tuning",
+        0, "seed of the order of questions, of sampling and of fine-tuning"
     )
     database: DatabaseSettings = DatabaseSettings()
     data: DataSettings = DataSettings()

@@ -138,12 +138,7 @@ def check_comparable(evaluations: Sequence[About]) -> None:
 
 
 def compare(
-    baseline: str,
-    first: Mapping[Key, RolloutRecord],
-    model: str,
-    second: Mapping[Key, RolloutRecord],
-    *,
-    seed: int = 0,
+    baseline: str, first: Mapping[Key, RolloutRecord], model: str, second: Mapping[Key, RolloutRecord], *, seed: int = 0
 ) -> Comparison:
     """Compare the graded rollouts of two models, paired by set and question id. Raises DataError if there is no pair.
 

@@ -110,8 +110,7 @@ def check_store(store: StoreAddress) -> None:
                 hint="set STORE_TOKEN, in the environment or .env, to the token with which the store was started",
             ) from None
         raise ConfigError(
-            f"the server at {store.url} is not an agent-lightning store: {path} has status {error.code}",
-            hint=_START,
+            f"the server at {store.url} is not an agent-lightning store: {path} has status {error.code}", hint=_START
         ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)

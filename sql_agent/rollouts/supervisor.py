@@ -15,13 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from sql_agent.system.process import STOPPING, die_with_parent, go_on
-from sql_agent.system.resources import (
-    OUT_OF_MEMORY,
-    end_when_ignored,
-    ends_without_memory,
-    how_killed,
-    memory_kills,
-)
+from sql_agent.system.resources import OUT_OF_MEMORY, end_when_ignored, ends_without_memory, how_killed, memory_kills
 
 Job = Callable[[Any], object]
 

@@ -14,14 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from sql_agent.errors import ConfigError
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
-from sql_agent.reward.judges.prompt_parts import (
-    json_string,
-    plain_text,
-    quotes_of,
-    reference_text,
-    render,
-    rows_text,
-)
+from sql_agent.reward.judges.prompt_parts import json_string, plain_text, quotes_of, reference_text, render, rows_text
 from sql_agent.schemas import Lang, Question, Record
 from sql_agent.system.files import prompt_file, read_toml
 from sql_agent.system.messages import first_problem

@@ -17,14 +17,7 @@ from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.llm_judge import LENIENT
 from sql_agent.reward.judges.panel_cache_prefilter import prefilter
-from sql_agent.reward.judges.prompt_parts import (
-    json_string,
-    plain_text,
-    quotes_of,
-    reference_text,
-    render,
-    rows_text,
-)
+from sql_agent.reward.judges.prompt_parts import json_string, plain_text, quotes_of, reference_text, render, rows_text
 from sql_agent.schemas import Usage
 from sql_agent.system.files import prompt_file
 

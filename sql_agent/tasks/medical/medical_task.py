@@ -73,12 +73,7 @@ def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
         say(f"Made {sum(map(len, made.values()))} questions about it in {folder}")
 
 
-def make_question_files(
-    database: Source,
-    folder: Path,
-    lang: Lang | None,
-    **options: Any,
-) -> Made:
+def make_question_files(database: Source, folder: Path, lang: Lang | None, **options: Any) -> Made:
     """Write train, val and test questions about `database` to `folder`, and return them by split.
 
     `lang` None means the language of the rows' names. `options` and errors are those of `generate.make_question_files`.

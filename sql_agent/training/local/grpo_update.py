@@ -72,10 +72,7 @@ class GrpoUpdate:
         a step with few informative groups changes the policy less. Raises TrainingError when a gradient is not finite.
         """
         useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
-        figures = {
-            "rollouts": float(len(useful)),
-            "tokens": float(sum(s.sampled for r in useful for s in r.sequences)),
-        }
+        figures = {"rollouts": float(len(useful)), "tokens": float(sum(s.sampled for r in useful for s in r.sequences))}
         if not useful:
             return figures | {"loss": 0.0, "grad_norm": 0.0, "clip_fraction": 0.0}
         for group in self.optimizer.param_groups:
@@ -185,14 +182,7 @@ def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[lis
 
 
 def clipped_loss(
-    new: Tensor,
-    old: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    tokens: float,
+    new: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, *, clip_low: float, clip_high: float, tokens: float
 ) -> tuple[Tensor, float]:
     """Return the clipped policy-gradient loss of a micro-batch and the number of its clipped tokens.
 

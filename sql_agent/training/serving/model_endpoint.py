@@ -92,12 +92,7 @@ class VllmEngine:
         self._vllm = vllm
         self._stops = stops
         arguments = vllm.AsyncEngineArgs(
-            model=model,
-            dtype="bfloat16",
-            seed=seed,
-            disable_log_stats=True,
-            trust_remote_code=False,
-            **memory,
+            model=model, dtype="bfloat16", seed=seed, disable_log_stats=True, trust_remote_code=False, **memory
         )
         try:
             self._llm: Any = AsyncLLM.from_engine_args(arguments)

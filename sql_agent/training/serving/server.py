@@ -114,13 +114,7 @@ def build_app(encoder: ChatEncoder, engine: Engine, *, thought_tokens: int = 0) 
 
 
 async def _sample(
-    engine: Engine,
-    encoder: ChatEncoder,
-    prompt_ids: Ids,
-    sampling: Sampling,
-    budget: int,
-    *,
-    conversation: str,
+    engine: Engine, encoder: ChatEncoder, prompt_ids: Ids, sampling: Sampling, budget: int, *, conversation: str
 ) -> Generation:
     """Sample one turn; a thought that is still open after `budget` tokens is closed before the model continues."""
     if not budget:

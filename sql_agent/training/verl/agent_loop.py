@@ -110,9 +110,7 @@ def _filter_metric(options: Any) -> str | None:
 def _session(_: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
     """Return the HTTP session of an event loop, without limits, because the scheduler limits each rollout's time."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
-        timeout=aiohttp.ClientTimeout(total=None),
-        headers=bearer(run_token()),
+        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None), headers=bearer(run_token())
     )
 
 

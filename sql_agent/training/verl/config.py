@@ -161,11 +161,7 @@ def _rollout(settings: Settings, memory: MemoryPlan) -> dict[str, Any]:
         "n": settings.train.group_size,
         "temperature": agent.temperature,
         "top_p": 1.0,
-        "val_kwargs": {
-            "temperature": agent.val_temperature,
-            "top_p": 1.0,
-            "do_sample": agent.val_temperature > 0,
-        },
+        "val_kwargs": {"temperature": agent.val_temperature, "top_p": 1.0, "do_sample": agent.val_temperature > 0},
         "gpu_memory_utilization": round(memory.vllm / memory.card.total, 4),
         "max_model_len": rollout_length(settings),
         "seed": settings.seed,

@@ -45,11 +45,7 @@ def _compute(settings: Settings) -> Compute:
     # estimated.
     torch.cuda.set_per_process_memory_fraction(plan.card.torch_share)
     return Compute(
-        device,
-        bf16=True,
-        lora_rank=lora_rank,
-        micro_tokens=plan.sft_tokens,
-        checkpointing=plan.sft_checkpointing,
+        device, bf16=True, lora_rank=lora_rank, micro_tokens=plan.sft_tokens, checkpointing=plan.sft_checkpointing
     )
 
 
