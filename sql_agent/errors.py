@@ -92,7 +92,7 @@ class GpuMemoryError(TrainingError):
     `smaller` has settings, by dotted name, with which an update needs less memory. It is empty if no setting helps.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None, smaller: Mapping[str, object]) -> None:
+    def __init__(self, message: str, *, hint: str, smaller: Mapping[str, object]) -> None:
         super().__init__(message, hint=hint)
         self.smaller = smaller
 

@@ -41,7 +41,7 @@ class AgentSession:
         client: AsyncOpenAI,
         settings: Settings,
         *,
-        observer: QueryObserver | None = None,
+        observer: QueryObserver | None,
     ) -> None:
         self.question = question
         self.task = task

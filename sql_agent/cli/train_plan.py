@@ -65,7 +65,7 @@ def make_plan(arguments: argparse.Namespace, chosen: Settings, sources: Sequence
     settings, judge_said = with_judge(chosen)
     task = load_task(settings.task)
     check_settings(settings)
-    with slow_imports(), _imported("sql_agent.training.run"):
+    with slow_imports(), _training_imported():
         task.prepare(settings, ui.say)
         task.open_database(settings).close()
         judge = task.judge(settings)
@@ -93,12 +93,12 @@ def make_plan(arguments: argparse.Namespace, chosen: Settings, sources: Sequence
 
 
 @contextmanager
-def _imported(module: str) -> Iterator[None]:
-    """Import `module` in a thread while the block runs. A failed import raises its error at the next import."""
+def _training_imported() -> Iterator[None]:
+    """Import training/run.py in a thread while the block runs. A failed import raises its error at the next import."""
 
     def imports() -> None:
         with suppress(Exception):
-            import_module(module)
+            import_module("sql_agent.training.run")
 
     thread = threading.Thread(target=imports, daemon=True)
     thread.start()

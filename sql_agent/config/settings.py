@@ -82,7 +82,7 @@ def load_settings(
 
 
 def read_sources(
-    overrides: Iterable[str] = (), *, config_file: Path | None = None, flags: Mapping[str, Any] | None = None
+    overrides: Iterable[str], *, config_file: Path | None = None, flags: Mapping[str, Any] | None = None
 ) -> list[Source]:
     """Return all sources, the weakest first: `config_file`, `.env` files, environment, command line."""
     sources = [] if config_file is None else [toml_source(config_file)]

@@ -72,7 +72,7 @@ def fit(
     return columns, tuple(kept), False
 
 
-def refusal(kind: str, message: str, hint: str | None = None) -> QueryAnswer:
+def refusal(kind: str, message: str, hint: str | None) -> QueryAnswer:
     """Return the answer for a refused or failed statement, with `message` and `hint` cut to `MAX_REFUSAL_CHARS`."""
     failure = QueryFailure(kind=kind, message=_shortened(message), hint=_shortened(hint) if hint else None)
     return QueryAnswer(status="error", error=failure)

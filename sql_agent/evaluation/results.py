@@ -55,7 +55,7 @@ Rollouts = Mapping[Key, RolloutRecord]
 Votes = Mapping[str, Sequence[Vote]]  # by question set
 
 
-def measure(folder: EvaluationFolder, votes: Votes, *, price: Price | None = None, seed: int = 0) -> Evaluation:
+def measure(folder: EvaluationFolder, votes: Votes, *, price: Price | None, seed: int) -> Evaluation:
     about = folder.about()
     task = load_task(about.settings["task"])
     results: dict[str, SetResult] = {}

@@ -62,13 +62,11 @@ class ServedModel:
 class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
     """LLM proxy at 127.0.0.1:`port` that forwards calls to `models` and writes a span of each call to `store`.
 
-    Spans have token ids if the servers of all models return token ids. Requests need the bearer `token`, unless None.
+    Spans have token ids if the servers of all models return token ids. Requests need the bearer `token`.
     A process can have only one proxy, because litellm's proxy is a global variable.
     """
 
-    def __init__(
-        self, port: int, store: agl.LightningStore, models: Sequence[ServedModel], *, token: str | None = None
-    ) -> None:
+    def __init__(self, port: int, store: agl.LightningStore, models: Sequence[ServedModel], *, token: str) -> None:
         with_token_ids = all(model.has_token_ids for model in models)
         super().__init__(
             model_list=[_model_entry(model, index) for index, model in enumerate(models)],

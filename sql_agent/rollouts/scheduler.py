@@ -24,7 +24,6 @@ from sql_agent.schemas import Drop, DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
-_SPAN_DEADLINE_S = 10.0  # time limit for the last spans of an ended rollout to arrive
 _PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # of rollouts whose proxy may have died
 _REPORTED_S = 0.5  # time after which the supervisor has reported a dead process
 _IDLE_SHARE = 3.0  # pause after a poll, as a multiple of the poll's duration
@@ -87,7 +86,7 @@ class RolloutScheduler:
             drop = Drop(cause=DropCause.PROCESS, detail=reason)
         if drop is None:
             try:
-                spans, missing = await complete_spans(self._store, rollout_id, deadline_s=_SPAN_DEADLINE_S)
+                spans, missing = await complete_spans(self._store, rollout_id)
             except Exception as error:  # an error of the store loses only this rollout
                 drop = Drop(cause=DropCause.STORE, detail=f"{type(error).__name__}: {error}")
         if drop is not None:

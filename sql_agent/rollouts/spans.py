@@ -34,6 +34,7 @@ _RECORD = LightningSpanAttributes.OBJECT_JSON.value
 _REWARD = f"{LightningSpanAttributes.REWARD.value}.0"  # the attribute prefix of agentlightning.emit_reward
 _REWARD_NAME, _REWARD_VALUE = f"{_REWARD}.name", f"{_REWARD}.value"
 
+_SPAN_DEADLINE_S = 10.0  # time limit for the last spans of an ended rollout to arrive
 _SPAN_POLLS_S = (0.01, 0.16)  # first and longest pause between polls; each pause is twice the pause before
 _MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.config.data.max_prompt_length)"
 _RETRIES = 3
@@ -102,13 +103,13 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
         return v
 
 
-async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
+async def complete_spans(store: agl.LightningStore, rollout_id: str) -> tuple[list[Any], int]:
     """Return a rollout's spans, sorted by sequence id, and the number of missing spans.
 
-    The store is polled until all sequence ids from 1 to the highest are present, for at most `deadline_s` seconds,
-    because a rollout can be marked as succeeded before its last span is stored.
+    The store is polled until all sequence ids from 1 to the highest are present, for at most 10 s, because
+    a rollout can be marked as succeeded before its last span is stored.
     """
-    deadline = time.monotonic() + deadline_s
+    deadline = time.monotonic() + _SPAN_DEADLINE_S
     pause_s, longest_s = _SPAN_POLLS_S
     while True:
         spans = sorted(await store.query_spans(rollout_id, "latest"), key=lambda s: s.sequence_id)

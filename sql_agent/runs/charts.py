@@ -71,7 +71,7 @@ _HALF, _DOUBLE = 0.5, 2.0
 _FURTHER = 0.2  # a share or a score that grows more raises an alarm
 
 
-def charts(steps: Lines, validations: Lines, sft: Lines = ()) -> list[dict[str, Any]]:
+def charts(steps: Lines, validations: Lines, sft: Lines) -> list[dict[str, Any]]:
     """Return the charts of a run: a title, a unit and curves, each with a label and points [step, value].
 
     A chart without any curve of at least two points is left out.

@@ -75,7 +75,7 @@ def write_rejected(rejected: Iterable[Rejected], path: Path) -> None:
 
 
 @contextmanager
-def reading(source: Source, formats: str = FORMATS) -> Iterator[None]:
+def reading(source: Source, formats: str) -> Iterator[None]:
     """Raise DataError instead of the errors of the libraries that read `source`."""
     try:
         yield

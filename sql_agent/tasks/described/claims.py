@@ -69,7 +69,7 @@ def _longer(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for word in _lower(words) if any(other in word for other in _lower(others)))
 
 
-def decide(claim: Claim, texts: Iterable[str], item: str = "") -> bool | None:
+def decide(claim: Claim, texts: Iterable[str], item: str) -> bool | None:
     """Return whether `texts`, cells in lower case, say yes to a claim about `item`; None if they decide nothing."""
     joined = whole = "\n".join(texts)
     if not joined.strip():

@@ -68,7 +68,7 @@ def described_task(path: Path) -> Task:
     return task
 
 
-def questions_folder(path: Path, style: Style = "mixed") -> Path:
+def questions_folder(path: Path, style: Style) -> Path:
     """Return the default folder of the questions of `style` about the database that `path` describes."""
     return path.with_name(f"{path.stem}_questions" + ("" if style == "mixed" else f"_{style}"))
 

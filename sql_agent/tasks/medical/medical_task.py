@@ -31,7 +31,7 @@ def sample_path(lang: Lang) -> Path:
     return VAR / f"sample_{lang}.db"
 
 
-def questions_folder(database: Source, style: Style = "mixed") -> Path:
+def questions_folder(database: Source, style: Style) -> Path:
     """Return the default folder of the questions of `style` about `database`."""
     return VAR / (f"questions_{database.stem}" + ("" if style == "mixed" else f"_{style}"))
 

@@ -23,7 +23,7 @@ from sql_agent.tasks.medical.tables import SCHEMA, TABLES
 _ROWS_AT_ONCE = 500
 
 
-def copy_to_server(path: Path, address: ServerAddress, *, over: bool = False) -> dict[str, int]:
+def copy_to_server(path: Path, address: ServerAddress, *, over: bool) -> dict[str, int]:
     """Copy the two tables of the SQLite file `path` to the database at `address`; return the number of rows by table.
 
     A missing database is created; `over` replaces existing tables. Raises DatabaseFileError when the file or the server

@@ -151,7 +151,7 @@ def load_adapters(adapters: Any, folder: Path) -> None:
     set_peft_model_state_dict(adapters, load_peft_weights(str(folder), device="cpu"))
 
 
-def complete_model_folder(folder: Path, agent: AgentSettings = DEFAULT_AGENT) -> None:
+def complete_model_folder(folder: Path, agent: AgentSettings) -> None:
     """Change `folder`, which verl's model merger wrote, so that other programs can load the model without our code.
 
     `agent` are the settings of the run.

@@ -63,7 +63,7 @@ def parse_reply(text: str, tool_format: str, *, thought_open: bool = False) -> P
     return ParsedReply(thought, content.strip() if calls else rest.strip(), tuple(calls))
 
 
-def has_open_thought(text: str, *, thought_open: bool = False) -> bool:
+def has_open_thought(text: str, *, thought_open: bool) -> bool:
     """Return whether `text` begins with a thought that is not closed."""
     return (thought_open or text.lstrip().startswith("<think>")) and "</think>" not in text
 
