@@ -1,20 +1,5 @@
 """Define the errors that this project raises on purpose.
 
-    SqlAgentError
-    ├── ConfigError            (ValueError)
-    ├── DatabaseFileError      (ValueError)
-    ├── QueryError             (ValueError)
-    ├── DataError              (ValueError)
-    ├── ModelError             (ValueError)
-    ├── JudgeError             (RuntimeError)
-    │   ├── JudgeRefusedError
-    │   └── JudgeCutOffError
-    └── TrainingError          (RuntimeError)
-        ├── PreflightError
-        ├── GpuMemoryError
-        ├── NoTripletsError
-        └── ResumeError
-
 A command prints the message and the hint of an error on stderr, and ends with exit code 2; see `cli/command.py`.
 """
 
