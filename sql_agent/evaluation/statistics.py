@@ -59,8 +59,6 @@ def paired_bootstrap(differences: Sequence[float], *, seed: int = 0) -> PairedDi
     low, high = bootstrap_interval(differences, seed=seed)
     values = np.asarray(differences, dtype=np.float64)
     observed = float(values.mean())
-    if low == high == 0.0:
-        return PairedDifference(mean=0.0, low=0.0, high=0.0, p=1.0)
     # With a tolerance, because rounding makes equal means differ.
     extreme = np.abs(_resampled_means(values - observed, seed)) >= abs(observed) - 1e-12
     p = (1 + int(extreme.sum())) / (1 + RESAMPLES)
