@@ -53,7 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end() -> NoReturn:
-    """Run the command line, and end the process with the exit code."""
     leave(main())
 
 

@@ -189,8 +189,6 @@ class Outcome(_WithMessage):
 
 
 class DropCause(_WithMessage):
-    """A reason to drop a rollout."""
-
     JUDGE = "judge", "the judge gave no score"
     MODEL_SERVER = "model_server", "the model's server failed"
     DATABASE = "database", "the database could not be queried"

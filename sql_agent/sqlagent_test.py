@@ -1,7 +1,5 @@
 """Ask the agent a few questions end to end: python sqlagent_test.py [--model PATH] (see --help)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Train the agent: python train_sql_agent.py [--ci | --ci-fast] [--model PATH] ... (see --help)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

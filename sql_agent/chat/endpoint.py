@@ -51,7 +51,6 @@ class AgentEndpoint:
         self._model = model
 
     def app(self, token: str | None, host: str) -> ASGIApp:
-        """Return the ASGI app; `token` and `host` are those of `web_app`."""
         routes = [Route("/v1/models", self._models), Route("/v1/chat/completions", self._complete, methods=["POST"])]
         return web_app(routes, token=token, host=host)
 

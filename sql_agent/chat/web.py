@@ -87,7 +87,6 @@ class ChatPage:
         }
 
     def app(self, token: str | None, host: str) -> ASGIApp:
-        """Return the ASGI app; `token` and `host` are those of `web_app`."""
         routes = [
             Route("/", self._get_page),
             Route("/state", self._get_state),

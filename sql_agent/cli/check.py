@@ -45,7 +45,6 @@ class Finding(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run all checks and print the findings; return 1 if a check failed, else 0."""
     parser = new_parser("check", __doc__, _EXAMPLES)
     add = parser.add_argument
     add("--gpu", action="store_true", help="report a missing GPU or GPU package as a failure")

@@ -1,7 +1,5 @@
 """Query a database read-only: a guard checks each statement, and time, memory and answers are limited."""
 
-from __future__ import annotations
-
 from sql_agent.database.database import Database, DatabasePool
 from sql_agent.database.local import open_database
 from sql_agent.database.schema import Naming, RequiredSchema

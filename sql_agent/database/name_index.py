@@ -68,8 +68,6 @@ class Found(NamedTuple):
 
 
 class NameIndex:
-    """An index of the names and aliases of rows."""
-
     def __init__(self, names: Iterable[tuple[str, Name]]) -> None:
         """`names` are pairs: a text that names a row (the row's name or an alias), and the row's `Name`."""
         self._names: dict[str, dict[Name, None]] = {}

@@ -17,8 +17,6 @@ MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell cont
 
 
 class TextPlaces:
-    """Finds the places of a searched text in one database."""
-
     def __init__(self, opened: Opened, names: NameIndex, texts: CellTexts) -> None:
         self._schema = schema = opened.schema
         self._namings = {schema.spelled(table): naming for table, naming in opened.names.items()}

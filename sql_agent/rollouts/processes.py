@@ -90,7 +90,6 @@ class RunProcesses:
         return addresses
 
     def proxy_at(self, address: str) -> str:
-        """Return the name of the proxy at the URL `address`."""
         return proxy_name(self._addresses.index(address))
 
     def leave(self, how: str) -> None:

@@ -98,7 +98,6 @@ def _copies(node: exp.Expr) -> int:
 
 
 def _outermost(root: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the outermost queries in an expression."""
     stack = [root]
     while stack:
         node = stack.pop()

@@ -52,8 +52,6 @@ class Row:
 
 
 class Contents:
-    """The rows of the described tables, and what their cells say."""
-
     def __init__(self, description: Description, database: DatabaseRows) -> None:
         self.description = description
         self.database = database
@@ -88,7 +86,6 @@ class Contents:
 
     @cache
     def named(self, table: str) -> list[Row]:
-        """Return the rows that a question can name."""
         return [row for row in self.rows[table] if row.named]
 
     @cache

@@ -26,8 +26,6 @@ _LONGEST_WORD = 24  # maximum number of characters of a word
 
 
 class DetailQuestions(YesNoQuestions):
-    """Yields drafts about named rows, also those about details, in random order."""
-
     def mention(self) -> Iterator[Draft]:
         """Yield drafts that ask for the one sentence of a cell that has a word, which no other cell of the row has."""
         for row, name, column in self._cells("mention", "list", "text"):

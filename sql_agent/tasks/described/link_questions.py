@@ -15,8 +15,6 @@ _MOST_COLUMNS = 4  # maximum number of drafts about the same linked rows, each a
 
 
 class LinkQuestions(Drafting):
-    """Yields drafts about rows that refer to rows of another table, in random order."""
-
     def linked(self) -> Iterator[Draft]:
         """Yield drafts that ask for a column of the row to which a named row refers."""
         for link, row, (target,) in self._pairs(contains=False):

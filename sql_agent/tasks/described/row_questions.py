@@ -26,8 +26,6 @@ _PART_SHARE = 0.4  # share of the comparisons, and of the answers elsewhere, tha
 
 
 class RowQuestions(Drafting):
-    """Yields drafts about named rows, in random order."""
-
     def lookup(self) -> Iterator[Draft]:
         """Yield drafts that ask for one column of a named row."""
         for row, name, column in self._cells("lookup"):

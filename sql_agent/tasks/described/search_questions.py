@@ -22,8 +22,6 @@ _LEAST_PAIRS = 400  # minimum number of pairs of conditions that are tried for e
 
 
 class SearchQuestions(Drafting):
-    """Yields drafts about the rows of one table, in random order."""
-
     def search(self) -> Iterator[Draft]:
         """Yield drafts that ask which rows have a value, an item of a list, or a word in a text."""
         yield from self._searches("search", {"category", "list", "text", "name", "flag"})

@@ -14,8 +14,6 @@ MAX_CLUSTER = 10  # limit; a larger cluster of rows would unbalance the splits o
 
 
 class Splits:
-    """Assigns each row of a database to a split."""
-
     def __init__(self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int, max_cluster: int) -> None:
         """Assign the rows `keys` (table, row key) to the splits, with `SHARES` of each table.
 

@@ -20,8 +20,6 @@ _KINDS_SHARE = 0.2  # share of the aggregates that count distinct values
 
 
 class TableQuestions(SubsetDrafting):
-    """Yields random drafts about many rows of a table."""
-
     def listing(self) -> Iterator[Draft]:
         """Yield drafts that ask for one to three columns of several rows, or for the distinct values of one column.
 

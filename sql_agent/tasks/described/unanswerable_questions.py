@@ -19,8 +19,6 @@ _MOST_SHOWN = 1500  # maximum number of characters of a whole row
 
 
 class UnanswerableQuestions(RowQuestions):
-    """Yields drafts of questions that the database cannot answer, in random order."""
-
     def unanswerable(self) -> Iterator[Draft]:
         """Yield drafts that ask for an empty cell, an unknown name, or a column or a table that does not exist."""
         makers = {"empty": self._empty, "name": self._unknown_name, "column": self._unknown_column}

@@ -20,8 +20,6 @@ _MANY_TERMS = 50  # if a list has fewer terms, questions also name its other ite
 
 
 class YesNoQuestions(RowQuestions):
-    """Yields drafts about named rows, also those with the answer yes or no, in random order."""
-
     def yes_no(self) -> Iterator[Draft]:
         """Yield yes-no drafts about a cell of a row, or about a claim; half of the answers are yes.
 

@@ -52,12 +52,10 @@ _NORMAL_RANGES = {
 
 
 def describe(_lang: Lang, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the workflow check-rewrite: the tables and their conventions."""
     return with_tables(prompt_file(__file__, "conventions.txt"), database, settings)
 
 
 def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the workflow react: the tables, their conventions, and how to answer."""
     return with_tables(
         prompt_file(__file__, "conventions.txt") + prompt_file(__file__, "system.txt"), database, settings
     )

@@ -116,12 +116,10 @@ def named_database(_settings: Settings, name: str) -> Path:
 
 
 def instructions(lang: Lang, database: Database, _settings: Settings) -> str:
-    """Return the system prompt of the workflow react: how to search and answer, and the tables."""
     return _with_tables("system", lang, database)
 
 
 def describe(lang: Lang, database: Database, _settings: Settings) -> str:
-    """Return the system prompt of the roles of a workflow: the answer format, and the tables."""
     return _with_tables("describe", lang, database)
 
 

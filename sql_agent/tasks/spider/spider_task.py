@@ -88,12 +88,10 @@ def _shown(name: str) -> str:
 
 
 def describe(_lang: Lang, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the workflow check-rewrite: the tables of the database."""
     return with_tables(prompt_file(__file__, "describe.txt"), database, settings)
 
 
 def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the workflow react: the tables, and how to answer."""
     return with_tables(prompt_file(__file__, "system.txt"), database, settings)
 
 

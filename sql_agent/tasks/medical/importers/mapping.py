@@ -133,7 +133,6 @@ class TableMapping(BaseModel):
         return {name for table in self.tables.values() for names in table.columns.values() for name in names}
 
     def row(self, record: SourceRecord) -> MedicalRow | Rejected:
-        """Return the row for `record`, or the rejected record with the reason."""
         table, section = next(((n, s) for n, s in self.tables.items() if s.accepts(record)), ("", None))
         if section is None:
             needed = [field for section in self.tables.values() for field in section.when]
