@@ -203,7 +203,7 @@ def check_out(out: Path, source: object, *endings: str) -> None:
 
 def _rubric(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         hint = "give a text file with one criterion a line"
         raise DataError(f"cannot read the rubric {path}: {error}", hint=hint) from None

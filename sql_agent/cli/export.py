@@ -142,7 +142,7 @@ def _write_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> None:
         table=markdown_table(result),
         session=sessions[-1] if sessions else None,
     )
-    (weights / "README.md").write_text(card, encoding="utf-8")
+    (weights / "README.md").write_text(card, "utf-8")
 
 
 def _base(model: str) -> tuple[str, str]:
@@ -154,5 +154,5 @@ def _base(model: str) -> tuple[str, str]:
     folder = Path(model)
     found = folder / "README.md" if folder.is_dir() else try_to_load_from_cache(model, "README.md")
     card = Path(found) if isinstance(found, str | Path) else None
-    named = _LICENCE.search(card.read_text(encoding="utf-8")) if card is not None and card.is_file() else None
+    named = _LICENCE.search(card.read_text("utf-8")) if card is not None and card.is_file() else None
     return "" if folder.is_dir() else model, named[1] if named else ""

@@ -83,7 +83,7 @@ def entries(section: str) -> Iterator[Entry]:
                     yield Entry(" or ".join(map(str, field.validation_alias.choices)), "", "", field.description or "")
         return
     schema = (Settings if section == GENERAL else SECTIONS[section]).model_json_schema()["properties"]
-    verl = flatten(tomllib.loads(GRPO.read_text(encoding="utf-8")))
+    verl = flatten(tomllib.loads(GRPO.read_text("utf-8")))
     for name, field in section_fields(section).items():
         default = as_text(field.get_default(call_default_factory=True)) or "empty"
         if (other := verl.get(name)) is not None:

@@ -25,7 +25,7 @@ WINDOW_FUNCTIONS = words(
     "cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number"
 )
 
-_HINTS = tomllib.loads(Path(__file__).with_name("hints.toml").read_text(encoding="utf-8"))
+_HINTS = tomllib.loads(Path(__file__).with_name("hints.toml").read_text("utf-8"))
 _PATTERNS = [(engines, re.compile(pattern, re.IGNORECASE), hint) for engines, pattern, hint in _HINTS["syntax"]]
 
 

@@ -50,7 +50,7 @@ class Wordings(Record):
 
 @cache
 def wordings() -> dict[Lang, Wordings]:
-    text = Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("wordings.toml").read_text("utf-8")
     return TypeAdapter(dict[Lang, Wordings]).validate_python(tomllib.loads(text))
 
 

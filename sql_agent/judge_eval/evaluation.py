@@ -203,8 +203,8 @@ def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
 
 def write(folder: Path, evaluation: Evaluation, gradings: Iterable[Grading]) -> None:
     lines = (f"{grading.model_dump_json()}\n" for grading in gradings)
-    (folder / _GRADINGS).write_text("".join(lines), encoding="utf-8")
-    (folder / _NUMBERS).write_text(evaluation.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / _GRADINGS).write_text("".join(lines), "utf-8")
+    (folder / _NUMBERS).write_text(evaluation.model_dump_json(indent=2) + "\n", "utf-8")
 
 
 def last_evaluation(judge: Judge, runs_dir: Path) -> str:
@@ -226,7 +226,7 @@ def _evaluations(runs_dir: Path) -> Iterator[Evaluation]:
     shipped = Path(__file__).with_name("evaluations").iterdir()
     for path in (*shipped, *runs_dir.glob(f"judge-*/{_NUMBERS}")):
         try:
-            yield Evaluation.model_validate_json(path.read_text(encoding="utf-8"))
+            yield Evaluation.model_validate_json(path.read_text("utf-8"))
         except (OSError, ValueError):  # another version wrote the file, or the file is being written
             continue
 

@@ -48,7 +48,7 @@ def last_saved_step(folder: Path) -> int | None:
     """Return the step of the last checkpoint, after which a resumed run continues; None without a checkpoint."""
     steps = list(local_checkpoints(folder))
     latest = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
-    if latest.exists() and (text := latest.read_text(encoding="utf-8").strip()).isdigit():
+    if latest.exists() and (text := latest.read_text("utf-8").strip()).isdigit():
         steps.append(int(text))
     return max(steps, default=None)
 
@@ -83,7 +83,7 @@ def verify_checkpoint(checkpoint: Path, *, model_only: bool = False) -> None:
     """
     state = checkpoint / "state.json"
     try:
-        saved = json.loads(state.read_text(encoding="utf-8")).get("sha256", {})
+        saved = json.loads(state.read_text("utf-8")).get("sha256", {})
     except (ValueError, AttributeError):
         raise _damaged(checkpoint, f"{state} is not a JSON object") from None
     for name, digest in saved.items():

@@ -72,7 +72,7 @@ def dictionary(more: Mapping[str, str]) -> str:
 
 
 def asset(name: str, package: str = _PACKAGE) -> str:
-    return (files(package) / "templates" / name).read_text(encoding="utf-8")
+    return (files(package) / "templates" / name).read_text("utf-8")
 
 
 def render_template(name: str, package: str = _PACKAGE, **values: Any) -> str:

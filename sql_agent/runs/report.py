@@ -176,7 +176,7 @@ class RunReader:
             "name": self.name,
             "facts": self._facts(),
             "alarms": [asdict(alarm) for alarm in alarms(self.steps, of_grpo(self.validations)).values()],
-            "prompt": prompt.read_text(encoding="utf-8") if (prompt := self.folder / PROMPT).exists() else "",
+            "prompt": prompt.read_text("utf-8") if (prompt := self.folder / PROMPT).exists() else "",
             "charts": charts(self.steps, self.validations, self.sft),
             "config": self.config,
             **self.pack.index(),

@@ -100,7 +100,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write `text`, with one line break at the end, by `atomic_write`."""
     with atomic_write(path) as unfinished:
-        unfinished.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+        unfinished.write_text(text.rstrip("\n") + "\n", "utf-8")
 
 
 def append_line(path: Path, line: str) -> None:
@@ -183,7 +183,7 @@ def read_object(path: Path, *, hint: str) -> dict[str, Any]:
 
 def read_toml(path: Path, hint: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint=hint) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -229,4 +229,4 @@ class GrowingFile:
 @cache
 def prompt_file(module: str, name: str) -> str:
     """Return the text of the file prompts/`name` beside the Python file `module`."""
-    return Path(module).with_name("prompts").joinpath(name).read_text(encoding="utf-8")
+    return Path(module).with_name("prompts").joinpath(name).read_text("utf-8")

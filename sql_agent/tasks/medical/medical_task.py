@@ -147,7 +147,7 @@ def column_labels(lang: Lang) -> dict[str, dict[str, str]]:
     }
 
 
-_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 TASK = Task(
     name="medical",
     schema=SCHEMA,

@@ -33,7 +33,7 @@ def load_facts() -> list[FactRecord]:
     records = [
         FactRecord(TABLE_OF_KIND[kind], entry["key"], {lang: entry[lang] for lang in get_args(Lang)})
         for path in FACTS_DIR.glob("*.toml")
-        for kind, entries in tomllib.loads(path.read_text(encoding="utf-8")).items()
+        for kind, entries in tomllib.loads(path.read_text("utf-8")).items()
         for entry in entries
     ]
     return sorted(records, key=lambda record: (record.table, record.key))

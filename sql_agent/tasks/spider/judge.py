@@ -166,7 +166,7 @@ def gold_row_counts(settings: Settings, questions: Sequence[Question]) -> dict[s
     The numbers are cached in `local.cache_dir`, by path, size and modification time of the database, and by statement.
     """
     file = settings.local.cache_dir / "gold-counts.json"
-    cache: dict[str, dict[str, int | None]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    cache: dict[str, dict[str, int | None]] = json.loads(file.read_text("utf-8")) if file.exists() else {}
     paths = {name: named_database(settings, name) for name in {question.database or "" for question in questions}}
     counts = {}
     for name, path in paths.items():
@@ -182,7 +182,7 @@ def gold_row_counts(settings: Settings, questions: Sequence[Question]) -> dict[s
     if sum(map(len, cache.values())) > before:
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as unfinished:
-            unfinished.write_text(json.dumps(cache), encoding="utf-8")
+            unfinished.write_text(json.dumps(cache), "utf-8")
     return {question.id: counts[question.database or ""][question.sql or ""] for question in questions}
 
 

@@ -213,7 +213,7 @@ def save_checkpoint(
         torch.save(optimizer.state_dict(), partial / "optimizer.pt")
         sha256 = digests(partial) | {f"../{base.name}/{name}": digest for name, digest in digests(base).items()}
         state = json.dumps({"step": step, "sha256": sha256}, indent=2)
-        (partial / "state.json").write_text(state + "\n", encoding="utf-8")
+        (partial / "state.json").write_text(state + "\n", "utf-8")
         sync_tree(partial)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch raises RuntimeError
         shutil.rmtree(partial, ignore_errors=True)

@@ -117,7 +117,7 @@ def _convert_bundled(folder: Path) -> None:
     model.hf_quantizer = None  # the loaded weights are not quantized, and save_pretrained rejects quantized weights
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
+    tokenizer.chat_template = TOOL_TEMPLATE.read_text("utf-8")
     Policy(model, tokenizer, (tokenizer.eos_token_id,)).save(folder)
 
 
@@ -157,9 +157,9 @@ def complete_model_folder(folder: Path, agent: AgentSettings) -> None:
     `agent` are the settings of the run.
     """
     config = folder / "config.json"
-    values = json.loads(config.read_text(encoding="utf-8"))
+    values = json.loads(config.read_text("utf-8"))
     values.pop("attn_implementation", None)  # other programs do not have our attention kernel
-    config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    config.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
     adapter = folder / "lora_adapter"
     if adapter.exists():
         from peft import PeftModel  # noqa: PLC0415  slow to import

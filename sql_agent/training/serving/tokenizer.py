@@ -51,7 +51,7 @@ def load_tokenizer(folder: str, agent: AgentSettings = DEFAULT_AGENT) -> Any:
 def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
     if given is not None:
         try:
-            return given.read_text(encoding="utf-8")
+            return given.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ModelError(
                 f"cannot read agent.chat_template={given}: {error}", hint="set it to a file with a Jinja template"
@@ -64,7 +64,7 @@ def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
     vocabulary = tokenizer.get_vocab()
     for tokens, file in _TEMPLATES.items():
         if all(token in vocabulary for token in tokens):
-            return file.read_text(encoding="utf-8")
+            return file.read_text("utf-8")
     known = ", ".join(opening for opening, _ in _TEMPLATES)
     raise ModelError(
         f"the chat template of {folder!r} renders no tools, and its tokenizer has no token of our templates: {known}",

@@ -76,7 +76,7 @@ def work_on_run(work: Callable[[Path, Settings], None]) -> None:
     """
     run = Path(sys.argv[1])
     try:
-        work(run, Settings(**json.loads((run / "config.json").read_text(encoding="utf-8"))))
+        work(run, Settings(**json.loads((run / "config.json").read_text("utf-8"))))
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -85,7 +85,7 @@ def work_on_run(work: Callable[[Path, Settings], None]) -> None:
 def write_sft_result(run: Path, model: str) -> None:
     """Write the path of the fine-tuned `model` to RUN/sft.json, atomically, because verl waits for this file."""
     with atomic_write(run / SFT_RESULT) as unfinished:
-        unfinished.write_text(json.dumps({"model": model}), encoding="utf-8")
+        unfinished.write_text(json.dumps({"model": model}), "utf-8")
 
 
 def wait_for_sft_result(path: Path) -> str:
@@ -95,7 +95,7 @@ def wait_for_sft_result(path: Path) -> str:
     """
     while not path.exists():
         time.sleep(_POLL_S)
-    model: str = json.loads(path.read_text(encoding="utf-8"))["model"]
+    model: str = json.loads(path.read_text("utf-8"))["model"]
     return model
 
 

@@ -179,7 +179,7 @@ class VerlGrpo(TrainingAlgorithm):
         }
         self._card = card_of(self._settings)  # measured before verl fills the GPU's free memory
         path = run / _OPTIONS
-        path.write_text(json.dumps(options, indent=2), encoding="utf-8")
+        path.write_text(json.dumps(options, indent=2), "utf-8")
         self._ui.say(f"Starting verl; its output goes to {self._verl_log}")
         engine = EngineMonitor(self._verl_log)
         with self._verl_log.open("ab") as output:
@@ -228,7 +228,7 @@ class VerlGrpo(TrainingAlgorithm):
         said, hint = f"verl ended with exit code {code}: {cause}", self._advice(cause)
         if not ran_out_in_update(self._verl_log):
             return TrainingError(said, hint=hint)
-        options = json.loads((self._log.folder / _OPTIONS).read_text(encoding="utf-8"))["options"]
+        options = json.loads((self._log.folder / _OPTIONS).read_text("utf-8"))["options"]
         return GpuMemoryError(said, hint=hint, smaller=smaller_micro_batches(self._settings, options, self._card))
 
     def _advice(self, cause: str) -> str:

@@ -56,7 +56,7 @@ def _allow_keys_of_empty_dicts(node: DictConfig) -> None:
 
 def main(path: Path) -> int:
     """Train with the options of the JSON file `path`; return the exit code, which is 2 for a wrong `verl.config`."""
-    given = json.loads(path.read_text(encoding="utf-8"))
+    given = json.loads(path.read_text("utf-8"))
     try:
         config = build_config(given["options"], given["overrides"])
     except OmegaConfBaseException as error:

@@ -139,7 +139,7 @@ def _column(name: str, known: Mapping[str, str]) -> tuple[str, str]:
 @cache
 def _known_words(table: str) -> Mapping[str, str]:
     """Return a mapping from known names to the columns of `table`."""
-    synonyms = tomllib.loads(Path(__file__).with_name("synonyms.toml").read_text(encoding="utf-8"))
+    synonyms = tomllib.loads(Path(__file__).with_name("synonyms.toml").read_text("utf-8"))
     words = [(word, column) for column in READ[table] for word in (column, *synonyms.get(column, ()))]
     for lang in get_args(Lang):
         described = description(lang).tables[table].columns.items()
