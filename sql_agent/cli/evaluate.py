@@ -112,7 +112,6 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate the models, write and print the results, and return 0, or 130 after an interrupt."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     folders = [_opened(arguments.resume, arguments)] if arguments.resume else _prepare(arguments, ui)

@@ -55,7 +55,6 @@ environment or .env."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plan, run and finish a training run; return 0, or 130 after an interrupt."""
     arguments = parse_arguments(argv)
     role = RunRole.from_environment(arguments.external_store_address)
     ui = Ui()

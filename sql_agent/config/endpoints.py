@@ -28,10 +28,7 @@ class EnvironmentSettings(BaseSettings):
     key_of: ClassVar[Mapping[str, str]] = {}  # maps the variable of a URL to the variable of the key that is sent there
 
     def __init__(self, **values: Any) -> None:
-        """Set the fields `values`.
-
-        Raises ConfigError if an exported key would be sent to a URL from an untrusted `.env`.
-        """
+        """Raise ConfigError if an exported key would be sent to a URL from an untrusted `.env`."""
         exported = {name.upper() for name, value in os.environ.items() if value}
         for path in [path for path in ENV_FILES if not is_trusted(path)]:
             given = {name.upper() for name, value in read_dotenv(path).items() if value} - exported

@@ -65,7 +65,6 @@ class RunProcesses:
             sock.close()  # the supervisor has copies
 
     def watch(self, on_end: Callable[[Ended], None]) -> None:
-        """Call `on_end` on the running event loop for each process that ends."""
         self._supervisor.watch(on_end)
 
     def unwatch(self) -> None:

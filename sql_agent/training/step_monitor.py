@@ -115,13 +115,13 @@ class StepMonitor:
             if self.failure is not None:
                 self._log.rollouts(request.step, request.mode, entry.finished)
 
-    def answered(self, step: int, record: RolloutRecord) -> None:
-        """Count the `record` of a validation question that was asked without a runner."""
+    def answered(self, record: RolloutRecord) -> None:
+        """Count the `record` of a validation question that the untrained model was asked without a runner."""
         group = record.question.id
-        request = RolloutRequest(record.question, "val", step, group)
+        request = RolloutRequest(record.question, "val", UNTRAINED, group)
         reward = record.reward.total if record.reward else None
         self.enqueued(request)
-        self.finished(request, FinishedRollout(f"{group}-{step}", group, record, reward, (), (), record.dropped))
+        self.finished(request, FinishedRollout(f"{group}-{UNTRAINED}", group, record, reward, (), (), record.dropped))
 
     def close_validation(self, step: int) -> None:
         """Write the metrics and rollouts of the validation after training step `step`, if there was a validation.

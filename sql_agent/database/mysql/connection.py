@@ -117,7 +117,7 @@ class MysqlServer:
 class MysqlConnection:
     """A read-only session, which is opened again if the server has closed the session.
 
-    `run` and `read` raise QueryError if a statement fails. Even a statement that the guard misreads cannot write.
+    `run` and `read` do what those of SqliteConnection do. Even a statement that the guard misreads cannot write.
     """
 
     def __init__(self, server: MysqlServer, schema: Schema, limits: QueryLimits) -> None:
@@ -127,7 +127,6 @@ class MysqlConnection:
         self._raw = self._open()
 
     def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
-        """Run a statement that a model wrote, on the tables with `changes` applied."""
         try:
             with deadline.enforced():
                 checked = check(sql, self._schema, MYSQL)
@@ -151,7 +150,6 @@ class MysqlConnection:
         return Result(*fitted, checked.tree, checked.from_tables)
 
     def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
-        """Return all rows of a trusted statement. Raises QueryError after `seconds`; None means no limit."""
         try:
             with self._raw.cursor() as cursor:
                 cursor.execute(sql if seconds is None else self._server.limited(sql, seconds))

@@ -62,13 +62,11 @@ def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
 
 
 def question_text(question: Question, database: Database) -> str:
-    """Return the question with the values of the database that it names."""
     found = ", ".join(map(str, find_values(sqlite_file(database), question.question)))
     return f"{question.question}\nValues: {found or 'none'}"
 
 
 def make_judge(settings: Settings, words: Mapping[Lang, Words], *, alone: bool = False) -> ExecutionJudge:
-    """Return the judge that compares results by the rules of the shared task."""
     return ExecutionJudge(settings, words, Comparison("ehrsql/1", as_run, same_result))
 
 

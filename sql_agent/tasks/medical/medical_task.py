@@ -92,7 +92,6 @@ def description(lang: Lang) -> Description:
 
 
 def natural_questions(lang: Lang) -> list[Question]:
-    """Return the natural questions in `lang`, about the sample database of this language."""
     name = sample_path(lang).stem
     path = Path(__file__).with_name("natural") / f"{lang}.jsonl"
     return [question.model_copy(update={"database": name}) for question in load_questions(path)]

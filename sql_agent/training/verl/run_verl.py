@@ -114,7 +114,7 @@ class VerlGrpo(TrainingAlgorithm):
 
             def count() -> None:
                 for line in records.new():
-                    self._monitor.answered(UNTRAINED, RolloutRecord.model_validate_json(line))
+                    self._monitor.answered(RolloutRecord.model_validate_json(line))
 
             what, off = "the validation of the untrained model", "train.validate_untrained=false"
             if not await self._finished(_UNTRAINED_MODULE, verl, count, what=what, off=off):
