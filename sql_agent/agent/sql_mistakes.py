@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from sqlglot import exp
@@ -31,6 +32,7 @@ _READ = re.compile(  # an output column
     rf"{_QUOTED}|(?:\bselect\s+(?:distinct\s+)?|,\s*)(?P<column>(?!distinct\b)[A-Za-z_]\w*)(?=[\s\w,.]*\sfrom\b)",
     re.IGNORECASE,
 )
+# A column that is compared with a text. If only one table is read, the hint may suggest its column with the text.
 _TESTED = re.compile(rf"{_QUOTED}|\b(?P<column>[A-Za-z_]\w*)(?=\s*(?:=|LIKE)\s*')", re.IGNORECASE)
 _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-z_]\w*)")
 
@@ -129,19 +131,6 @@ def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
     return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
 
 
-def _tested_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column before `= 'text'` or `LIKE 'text'` replaced by one that no table of `sql` has.
-
-    If `sql` reads a single table, the hint for the error may suggest a column of this table that contains the text.
-    """
-    return _of_other_table(_TESTED, sql, schema, number)
-
-
-def _read_elsewhere(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with an output column replaced by one that no table of `sql` has."""
-    return _of_other_table(_READ, sql, schema, number)
-
-
 def _of_other_table(column: re.Pattern[str], sql: str, schema: Schema, number: int) -> str | None:
     """Return `sql` with one match of the pattern `column` replaced by a column that no table of `sql` has."""
     chosen = _one_of([match for match in column.finditer(sql) if match["column"]], number)
@@ -160,12 +149,12 @@ def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
 
 _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
     _wrong_table,
-    _read_elsewhere,
+    partial(_of_other_table, _READ),
     _invented_column,
     _other_table,
     without_join,
     _no_table,
-    _tested_elsewhere,
+    partial(_of_other_table, _TESTED),
     _stray_brace,
 )
 

@@ -17,8 +17,6 @@ _ONE_SIDED_SHARE = 0.05  # share of a claim on which no two rows differ, compare
 
 
 class Claims:
-    """The claims of a description, and the rows that decide them."""
-
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 

@@ -54,7 +54,6 @@ class Draft:
 
     @property
     def statement(self) -> Statement:
-        """The statement that reads the answer."""
         return self.statements[-1]
 
 

@@ -49,7 +49,7 @@ def default_questions(settings: Settings, split: str) -> Path:
 def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> None:
     """Make the sample database if it is missing and a run with `settings` queries it; natural questions always do.
 
-    `say` prints a message. Raises DataError when the file cannot be written.
+    Raises DataError when the file cannot be written.
     """
     path = sample_path(settings.lang)
     is_queried = given_source(settings) is None or settings.data.natural_questions > 0
@@ -61,7 +61,7 @@ def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> No
 def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
     """Make the sample database and its question files if a run with `settings` needs them and they are missing.
 
-    `say` prints a message. Raises DataError when a file cannot be written.
+    Raises DataError when a file cannot be written.
     """
     ensure_sample_database(settings, say)
     if given_source(settings) is not None:
