@@ -70,8 +70,8 @@ class Catalog(Contents):
             if link.contains:
                 items = self._items(row, column)
                 found = tuple(by_key[item] for item in items if item in by_key)
-                # A text with several items does not tell which of them a question about "it" means.
-                if link.most == 1 and not all(found and str(found[0].values[key]) in item for item in items):
+                # Wordings about one row need a list that names nothing else.
+                if found and link.most == 1 and any(str(found[0].values[key]) not in item for item in items):
                     continue
                 # A statement with LIKE must find no other row, such as one whose shorter name is inside.
                 said = cell.casefold()

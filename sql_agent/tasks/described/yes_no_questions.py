@@ -54,9 +54,8 @@ class YesNoQuestions(RowQuestions):
         if not words or not templates:
             return None
         word = self._chosen.choice(words)
-        claims = [claim.yes for claim in self._tables[row.table].claims.values() if name in claim.columns]
-        told = [yes for yes in claims if any(each in cell for each in yes)]
-        if not wanted and any(each in word for yes in told for each in yes):
+        ways = [claim.yes for claim in self._tables[row.table].claims.values() if name in claim.columns]
+        if not wanted and any(any(w in cell for w in yes) and any(w in word for w in yes) for yes in ways):
             return None  # the cell says the same in another word, such as 干燥 for 防潮
         said = self._chosen.choice([word, *self._catalog.description.said.get(word, ())])
         if word in row.name or (not wanted and not is_apart(said, cell)):

@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import zip_longest
+from heapq import merge
+from itertools import count, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -298,24 +299,27 @@ def example(
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
     """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
 
-    A type's share is that of its number if there is a demonstration for each question. If there are fewer, the share
-    grows with the square root of the number, so that a rare type has enough. Fewer than 512 demonstrations are all
-    lookups, if there are lookups, and the columns alternate: among 128 demonstrations of all types, only 21 were
-    lookups, for 22 columns.
+    If there are fewer demonstrations than questions, a type's share grows with the square root of its number, so that a
+    rare type has enough. Fewer than 512 are all lookups, if there are lookups, and the columns alternate: among 128
+    demonstrations of all types, only 21 were lookups, for 22 columns.
     """
-    rng, count = random.Random(seed), settings.steps * settings.batch
+    rng, size = random.Random(seed), settings.steps * settings.batch
     by_type: dict[str, list[Question]] = {}
     for question in questions:
         by_type.setdefault(question.task_type or "", []).append(question)
     for _, of_type in sorted(by_type.items()):
         rng.shuffle(of_type)
-    if count < _SHORT and (lookups := _even_lookups(by_type.get("lookup", []), rng)):
-        return [lookups[number % len(lookups)] for number in range(count)]
-    placed = []
-    for task_type, of_type in by_type.items():
-        share = len(of_type) if count >= len(questions) else len(of_type) ** 0.5
-        placed += [((number + 0.5) / share, task_type, of_type[number % len(of_type)]) for number in range(count)]
-    return [question for _, _, question in sorted(placed, key=lambda place: place[:2])[:count]]
+    if size < _SHORT and (lookups := _even_lookups(by_type.get("lookup", []), rng)):
+        return [lookups[number % len(lookups)] for number in range(size)]
+    power = 1.0 if size >= len(questions) else 0.5
+    streams = [_repeated(name, of_type, len(of_type) ** power) for name, of_type in by_type.items()]
+    return [question for _, _, question in islice(merge(*streams, key=lambda place: place[:2]), size)]
+
+
+def _repeated(task_type: str, questions: Sequence[Question], share: float) -> Iterator[tuple[float, str, Question]]:
+    """Yield (place, task type, question) without end; `share` of the places lie between two whole numbers."""
+    for number in count():
+        yield (number + 0.5) / share, task_type, questions[number % len(questions)]
 
 
 def _even_lookups(lookups: Sequence[Question], rng: random.Random) -> list[Question]:
