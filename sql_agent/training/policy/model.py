@@ -10,8 +10,9 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def _convert_bundled(folder: Path) -> None:
     package = next(iter(spec.submodule_search_locations))
     # The package's code is not run: only its GGUF file is read. stderr is redirected, because no setting turns off the
     # progress bar.
-    with contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stderr(io.StringIO()), _gguf_read_once():
         tokenizer = AutoTokenizer.from_pretrained(package, gguf_file=_GGUF, trust_remote_code=False)
         model = AutoModelForCausalLM.from_pretrained(
             package, gguf_file=_GGUF, dtype=torch.float32, trust_remote_code=False
@@ -119,6 +120,18 @@ def _convert_bundled(folder: Path) -> None:
         del model.config.quantization_config
     tokenizer.chat_template = TOOL_TEMPLATE.read_text("utf-8")
     Policy(model, tokenizer, (tokenizer.eos_token_id,)).save(folder)
+
+
+@contextlib.contextmanager
+def _gguf_read_once() -> Iterator[None]:
+    """Inside the context, gguf remembers what it has read: transformers reads a file three times, names 400 times."""
+    gguf: Any = importlib.import_module("gguf")
+    functions = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader, gguf.get_tensor_name_map = map(cache, functions)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = functions
 
 
 def build_once(folder: Path, build: Callable[[], None]) -> None:
