@@ -76,8 +76,8 @@ def test_tables_that_are_there_are_replaced_only_when_told(
 def test_questions_about_it_are_those_about_the_file_in_its_dialect_and_earn_the_same(
     reader_url: str, file: Path, lang: Lang, tmp_path: Path
 ) -> None:
-    of_file = make_question_files(file, tmp_path / "file", lang, per_type=6)
-    of_server = make_question_files(parse_source(reader_url), tmp_path / "server", lang, per_type=6)
+    of_file = make_question_files(file, tmp_path / "file", lang, per_type=4)
+    of_server = make_question_files(parse_source(reader_url), tmp_path / "server", lang, per_type=4)
     compared = 0
     with open_database(file, SCHEMA) as sqlite, open_database(reader_url, SCHEMA) as server:
         assert "MySQL SELECT" in TASK.instructions(lang, server, load_settings([]))

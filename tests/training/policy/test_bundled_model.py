@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train.questions_per_step=2",
         "train.group_size=2",
         "agent.max_turns=2",
-        "agent.max_tokens=80",
+        "agent.max_tokens=48",
         "agent.temperature=0.5",  # of four rollouts sampled at 1, three may happen to call nothing
     ]
     code, output = run_script(TRAIN, *arguments)
