@@ -124,7 +124,7 @@ def _convert_bundled(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _gguf_read_once() -> Iterator[None]:
-    """Inside the context, gguf remembers what it has read: transformers reads a file three times, names 400 times."""
+    """Inside the context, cache the GGUF file, which transformers reads three times, and its table of names."""
     gguf: Any = importlib.import_module("gguf")
     functions = gguf.GGUFReader, gguf.get_tensor_name_map
     gguf.GGUFReader, gguf.get_tensor_name_map = map(cache, functions)
