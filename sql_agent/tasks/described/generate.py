@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sql_agent.config.settings_schema import DatabaseSettings
 from sql_agent.database import Source, open_database
 from sql_agent.database.schema import quoted
 from sql_agent.database.sqlite.connection import read_only_connection
@@ -24,6 +27,7 @@ from sql_agent.tasks.described.description import Description, plain
 from sql_agent.tasks.described.detail_questions import DetailQuestions
 from sql_agent.tasks.described.drafts import Draft, Key
 from sql_agent.tasks.described.link_questions import LinkQuestions
+from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.question_maker import QuestionMaker
 from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.splits import MAX_CLUSTER, SHARES, Splits
@@ -60,7 +64,9 @@ _WEIGHTS = {
 # Types with few drafts. The rows of each of their drafts are put into one split before those of other drafts.
 _SEARCHED = {"search", "related", "range", "any_of", "negation"}
 _DRAWN = 8  # number of drafts for each wanted question, because the rows of many drafts are in several splits
-PATIENT = QueryLimits(deadline_s=30.0)  # no question may fail because the machine is busy
+_THREADS = 4
+# What a run's policy reads of a result, but no question may fail because the machine is busy.
+PATIENT = QueryLimits(deadline_s=30.0, max_rows=DatabaseSettings().max_rows, max_chars=DatabaseSettings().max_chars)
 
 Made = dict[str, list[Question]]
 
@@ -87,17 +93,33 @@ def make_question_files(
     catalog = Catalog(description, read_database(source, task.schema))
     chosen, per_type = random.Random(seed), per_type or _PER_TYPE
     by_split = _by_split(catalog, _drafts(catalog, chosen, per_type, random.Random(f"{seed} tables")), seed)
-    with _indexed_copy(source, description) as copy, open_database(copy, task.schema, PATIENT) as database:
-        words, namings = task.words[description.lang], task.schema.names
-        maker = QuestionMaker(catalog, database, words, namings, chosen, plain=style == "template")
-        made = {
-            split: list(_questions(by_split[split], max(1, round(share * per_type)), maker, split, description))
-            for split, share in SHARES.items()
-        }
+    words, namings, is_plain = task.words[description.lang], task.schema.names, style == "template"
+    other_names = None if is_plain else OtherNames(catalog, namings)
+    groups = [
+        (split, name, drafts, max(1, round(share * per_type)))
+        for split, share in SHARES.items()
+        for name, drafts in _by_type(_in_turn(by_split[split], description)).items()
+    ]
+    with (
+        # Threads, because each waits for statements that other processes run. They end when the database is closed.
+        ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads,
+        _indexed_copy(source, description) as copy,
+        open_database(copy, task.schema, PATIENT) as database,
+    ):
+
+        def questions(group: tuple[str, str, list[Draft], int]) -> tuple[str, list[Question], Counter[str]]:
+            """Make the questions of one type; whatever other types have, its random choices are the same."""
+            split, name, drafts, count = group
+            chosen = random.Random(f"{seed} {split} {name}")
+            maker = QuestionMaker(catalog, database, words, namings, chosen=chosen, names=other_names)
+            return split, list(_questions(drafts, count, maker, split)), maker.refused
+
+        found = list(threads.map(questions, groups))
+    made = _without_repetitions((split, of_type) for split, of_type, _ in found)
     if not any(made.values()):
         raise DataError("no question can be made about the database", hint="describe which columns name its rows")
-    if maker.refused:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in maker.refused.most_common())
+    if refused := sum((counts for *_, counts in found), Counter[str]()):
+        reasons = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
         say(f"Questions left out, because a check of their statement failed: {reasons}")
     if rewrite is not None:
         made = rewrite(made, catalog.names_in)
@@ -169,18 +191,37 @@ def _by_split(catalog: Catalog, drafts: Iterable[Draft], seed: int) -> dict[str,
     return found
 
 
-def _questions(
-    drafts: Sequence[Draft], per_type: int, maker: QuestionMaker, split: str, description: Description
-) -> Iterator[Question]:
-    """Yield verified questions; of each type at most `per_type` times the weight of the type."""
-    counts: Counter[str] = Counter()
-    for draft in _in_turn(drafts, description):
-        name = draft.task_type
-        if counts[name] < round(per_type * _WEIGHTS.get(name, 1.0)):
-            question = maker.question(draft, f"{split}-{name}-{counts[name] + 1}", held_out=split == "test")
-            if question is not None:
-                counts[name] += 1
-                yield question
+def _by_type(drafts: Iterable[Draft]) -> dict[str, list[Draft]]:
+    found: dict[str, list[Draft]] = {}
+    for draft in drafts:
+        found.setdefault(draft.task_type, []).append(draft)
+    return found
+
+
+def _questions(drafts: Sequence[Draft], per_type: int, maker: QuestionMaker, split: str) -> Iterator[Question]:
+    """Yield verified questions about drafts of one type, at most `per_type` times the weight of the type."""
+    count = 0
+    for draft in drafts:
+        if count == round(per_type * _WEIGHTS.get(draft.task_type, 1.0)):
+            break
+        number = f"{split}-{draft.task_type}-{count + 1}"
+        question = maker.question(draft, number, held_out=split == "test")
+        if question is not None:
+            count += 1
+            yield question
+
+
+def _without_repetitions(found: Iterable[tuple[str, list[Question]]]) -> Made:
+    """Return the questions by split, the types in turn, without those whose text an earlier group has."""
+    texts: set[str] = set()
+    kept: dict[str, list[list[Question]]] = {split: [] for split in SHARES}
+    for split, questions in found:
+        kept[split].append([question for question in questions if question.question not in texts])
+        texts.update(question.question for question in questions)
+    return {
+        split: [question for turn in zip_longest(*of_types) for question in turn if question is not None]
+        for split, of_types in kept.items()
+    }
 
 
 def _in_turn(drafts: Sequence[Draft], description: Description) -> list[Draft]:

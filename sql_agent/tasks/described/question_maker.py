@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import chain
 
 from sql_agent.database import Database, Naming
+from sql_agent.database.answers import CUT
 from sql_agent.database.provenance import judge_case
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.facts_judge import FactsJudge
@@ -41,7 +42,7 @@ _STUTTER = re.compile(r"([\u3400-\u9fff]{2,4})\1|\b([a-z]{4,}) \2\b")
 class QuestionMaker:
     """Turns drafts into questions, and refuses drafts whose statement, evidence or reference is wrong.
 
-    With `plain`, a question names rows and values as the database does, and has no statement that fails.
+    Without `names`, a question names rows and values as the database does, and has no statement that fails.
     """
 
     def __init__(
@@ -50,15 +51,14 @@ class QuestionMaker:
         database: Database,
         words: Words,
         namings: Mapping[str, Naming],
-        chosen: random.Random,
         *,
-        plain: bool = False,
+        chosen: random.Random,
+        names: OtherNames | None,
     ) -> None:
         self._catalog, self._database, self._namings = catalog, database, namings
         self._judge = FactsJudge({catalog.description.lang: words})
         self._reader = Reader(words)
-        self._chosen, self._plain = chosen, plain
-        self._names = None if plain else OtherNames(catalog, namings)
+        self._chosen, self._names, self._plain = chosen, names, names is None
         self._query = lru_cache(maxsize=64)(database.query)  # cached, because a first statement runs twice
         self._searches = FailedSearches(catalog, self._query, chosen)
         self._texts: set[str] = set()
@@ -231,8 +231,16 @@ def _problem_of_rows(
     for answer in found:
         if answer.error is not None:
             return f"the statement failed ({answer.error.kind})"
-        if answer.truncated:
+        if answer.truncated and len(answer.records) > 1:
             return "the result is too large"
     texts = [[tuple(map(str, row)) for row in rows] for rows in (found[-1].records, expected)]
-    are_same = texts[0] == texts[1] if ordered else Counter(texts[0]) == Counter(texts[1])
+    if found[-1].truncated and len(expected) == 1:
+        are_same = all(map(_begins, *chain(*texts)))
+    else:
+        are_same = texts[0] == texts[1] if ordered else Counter(texts[0]) == Counter(texts[1])
     return None if are_same else "other rows than expected"
+
+
+def _begins(shown: str, cell: str) -> bool:
+    """Return whether `shown` is the cell, or its beginning in a result that cuts the cell."""
+    return cell.startswith(shown.removesuffix(CUT)) if shown.endswith(CUT) else shown == cell
