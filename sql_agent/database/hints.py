@@ -2,8 +2,8 @@
 
 The statements are variants of the model's own statement. A variant corrects the spelling of a name, searches another
 column or table that contains the text, drops conditions, selects a filled column, or finds a row by its alias. If a
-result was cut off, the hint says how many rows there are. A hint shows the names of rows, tables and columns, and parts
-of the statement, but never the content of another cell.
+result was cut off, the hint says how many rows there are, or how to read the rest of a cell. A hint shows the names of
+rows, tables and columns, and parts of the statement, but never the content of another cell.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import chain
 
 from sqlglot import exp
 
+from sql_agent.database.answers import CUT
 from sql_agent.database.cell_texts import BETWEEN, CellTexts, longest_parts
 from sql_agent.database.conditions import Condition, SearchedText, conditions, edited, only_table, without_aliases
 from sql_agent.database.guard import check
@@ -73,12 +74,26 @@ class Hints(TextPlaces):
         return self._after_cut(tree, answer) if answer.truncated else None
 
     def _after_cut(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
-        """Return a hint with the number of all rows; None if `answer` has all rows or counting is too slow."""
+        """Return a hint with the number of all rows, or with statements that read the rest of one row's cut cells.
+
+        Return None if counting is too slow.
+        """
         ((total,),) = self._try(f"SELECT COUNT(*) FROM ({tree.sql(self._dialect.grammar)}) AS rows_in_all") or ((0,),)
+        if total == answer.count == 1:
+            return self._fitted(tree, self._rests(tree, answer))
         if not isinstance(total, int) or total <= answer.count:
             return None
         more = "; select fewer columns to see more" if len(answer.columns) > 1 else ""
         return f"{answer.count} of {total} rows shown{more}"
+
+    def _rests(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[exp.Query]:
+        """Yield a statement for each cut cell of the only row of `answer`; it reads the rest of the cell."""
+        names = any(output.is_star for output in tree.selects)
+        outputs = map(exp.column, answer.columns) if names else (each.unalias() for each in tree.selects)
+        for output, cell in zip(outputs, answer.records[0], strict=True):
+            if isinstance(cell, str) and cell.endswith(CUT) and isinstance(tree, exp.Select):
+                part = exp.Anonymous(this="substr", expressions=[output.copy(), exp.Literal.number(len(cell))])
+                yield tree.select(part, append=False)
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return a hint for `tree`, which reads an unknown column: a statement to try instead, then `remark`.

@@ -18,7 +18,7 @@ from sql_agent.database.hints import MAX_LINES, suggested_statements
 from sql_agent.database.provenance import evidence_read
 from sql_agent.database.schema import MAX_HINT_CHARS
 from sql_agent.reward.judges.prompt_parts import rows_text
-from sql_agent.schemas import Evidence, QueryCall
+from sql_agent.schemas import Evidence, QueryCall, QueryLimits
 from sql_agent.tasks.medical.tables import SCHEMA, create_table_sql
 from sql_agent.tasks.task import load_task
 from tests.support.small_database import make_database
@@ -462,6 +462,21 @@ def test_a_cut_result_says_how_many_rows_there_are(many: Database) -> None:
     )
     assert hint(many, f"SELECT med_name {where}") == "50 of 60 rows shown"
     assert hint(many, f"SELECT med_name {where} LIMIT 50") is None
+
+
+@pytest.mark.parametrize("outputs", ["text", "name, text", "*", "t.text AS said"])
+def test_a_cut_cell_is_read_to_its_end_by_the_statements_of_the_hints(outputs: str, tmp_path: Path) -> None:
+    text = " ".join(map(str, range(400)))
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute("CREATE TABLE t (name TEXT, text TEXT)")
+        connection.execute("INSERT INTO t VALUES ('a', ?)", (text,))
+    required, sql, read = RequiredSchema({"t": ("name",)}, hint="-"), f"SELECT {outputs} FROM t WHERE name = 'a'", ""
+    with open_database(tmp_path / "t.db", required, QueryLimits(max_chars=700)) as opened:
+        while sql:
+            answer = opened.query(sql)
+            read += str(answer.records[0][-1]).removesuffix("…")
+            (sql,) = suggested_statements(answer.hint) or ("",)
+    assert read == text
 
 
 def test_an_empty_cell_is_told_and_filled_columns_are_read_those_first_that_it_is_taken_for(database: Database) -> None:
