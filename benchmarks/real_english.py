@@ -1,4 +1,4 @@
-"""Make the database of the real English benchmark from public files: real_english.py MEDQUAD EMA.xlsx LABELS.json --db OUT.db
+"""Make the database of the real English benchmark: real_english.py MEDQUAD EMA.xlsx LABELS.json --db OUT.db
 
     MEDQUAD      checkout of github.com/abachaa/MedQuAD: texts of the US National Institutes of Health (CC BY 4.0)
     EMA.xlsx     the European Medicines Agency's table of medicines (ema.europa.eu, "Download medicine data"; may be
@@ -40,8 +40,11 @@ COLUMNS = {
 }
 # Folders whose answers were removed at their owner's request, and herbs.
 _LEFT_OUT = ("10_", "11_", "12_")
-_BEFORE_LIST = re.compile(r"^.*?The Human Phenotype Ontology provides.*?Signs and Symptoms Approximate number of patients "
-                          r"\(when available\) ", re.DOTALL)  # fmt: skip
+_BEFORE_LIST = re.compile(
+    r"^.*?The Human Phenotype Ontology provides.*?Signs and Symptoms Approximate number of patients "
+    r"\(when available\) ",
+    re.DOTALL,
+)
 _AFTER_LIST = re.compile(r"The Human Phenotype Ontology \(HPO\) has collected.*", re.DOTALL)
 _ITEM = re.compile(r"(?<=[%-]) (?=\S)|(?<=/\d) (?=\D)|(?<=/\d\d) (?=\D)")
 _FLAGS = {
