@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
-import openpyxl
+import pandas as pd
 
 # MedQuAD's types of questions, and the columns for their answers.
 COLUMNS = {
@@ -86,11 +86,11 @@ def main() -> None:
 def _drugs(path: Path, labels: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Yield a row for each medicine for humans."""
     reactions = {name.casefold(): text for name, text in labels.items()}
-    rows = list(openpyxl.load_workbook(path, read_only=True).active.iter_rows(values_only=True))
+    rows = pd.read_excel(path, header=None, dtype=str).fillna("").to_numpy().tolist()
     first = next(number for number, row in enumerate(rows) if row[0] == "Category")
     titles = [re.sub(r"\s+", " ", str(title)) for title in rows[first]]
     for values in rows[first + 1 :]:
-        row = {title: "" if value is None else str(value).strip() for title, value in zip(titles, values, strict=True)}
+        row = {title: str(value).strip() for title, value in zip(titles, values, strict=True)}
         if row["Category"] != "Human":
             continue
         name, common = row["Name of medicine"], row["International non-proprietary name (INN) / common name"]
@@ -129,7 +129,9 @@ def _diseases(folder: Path) -> Iterator[dict[str, str]]:
         document = ElementTree.parse(path).getroot()
         name = (document.findtext("Focus") or "").strip()
         cells = found[written.setdefault(name.casefold(), name)]
-        if others := [synonym.text.strip() for synonym in document.iter("Synonym") if synonym.text]:
+        # Without inverted names such as "Deafness, X-linked", which would be two names in a list.
+        others = [each.text.strip() for each in document.iter("Synonym") if each.text and "," not in each.text]
+        if others:
             cells["overview"].append(f"Also called {', '.join(others[:4])}.")
         for pair in document.iter("QAPair"):
             question, answer = pair.find("Question"), " ".join((pair.findtext("Answer") or "").split())

@@ -40,7 +40,7 @@ class CellTexts:
     def beside(self, text: str, column: _Column) -> Iterator[tuple[str, str]]:
         """Yield the letters or digits before and after each of the first occurrences of `text`.
 
-        Any other character is yielded as "".
+        A blank is yielded as " " if a letter or a digit is behind it, and any other character as "".
         """
         cells = self.columns[column]
         at = cells.find(text)
@@ -48,9 +48,15 @@ class CellTexts:
             if at < 0:
                 return
             end = at + len(text)
-            before, after = cells[max(0, at - 1) : at], cells[end : end + 1]
-            yield before if before.isalnum() else "", after if after.isalnum() else ""
+            yield _nearest(cells[max(0, at - 2) : at][::-1]), _nearest(cells[end : end + 2])
             at = cells.find(text, end)
+
+
+def _nearest(characters: str) -> str:
+    """Return the first of two characters as `CellTexts.beside` yields it."""
+    if characters[:1] == " ":
+        return " " if characters[1:].isalnum() else ""
+    return characters[:1] if characters[:1].isalnum() else ""
 
 
 def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]]]) -> CellTexts:

@@ -41,9 +41,12 @@ _SEVERAL = 3  # minimum number of names with a word that make the word a term
 _ITEM_SHARE = 0.005  # minimum share of a term's occurrences that are whole items
 # A term that is never an item occurs 5 - len(term) to 20 times. A more frequent word, such as 少量, is no term.
 _MIN_OCCURRENCES, _MOST_OCCURRENCES = 5, 20
+# A word in such a share of a column's first cells is common; at least and at most so many cells, characters are read.
+_COMMON_SHARE, _MIN_CELLS, _MOST_INSPECTED = 0.05, 100, 300_000
 _SINGLE_SHARE = 0.9  # minimum share of one-item cells in a column of single values
 _SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")
 _QUOTED = re.compile(r"[“\"「『](\S.{0,30}?\S)[”\"」』]")
+_LATIN, _NO_WORD = re.compile(r"[a-z]+"), re.compile(r"[^\w]+")
 _NUMBER = re.compile(r"[\d\s.,%-]+")
 
 _Column = tuple[str, str]
@@ -89,7 +92,7 @@ class ValueIndex:
             (key[start:], key)
             for key in self._keys
             for start in range(1, len(key) - _MIN_MIDDLE_CHARS + 1)
-            if key[start].isalnum()
+            if key[start].isalnum() and is_word(key, start, len(key))
         )
         self._name_columns = {(row.table, row.column) for key in self._keys for row in names.rows(key)}
         self._columns = list(texts.columns)
@@ -99,6 +102,12 @@ class ValueIndex:
         short = [item for item in self._items if 3 <= len(item) <= _MAX_CUT_CHARS and self._is_text(item)]
         self._cut_items = {cut for item in short for cut in (item[:-1], item[1:])}
         self._texts = texts
+        self._common = frozenset(
+            word
+            for column, cells in texts.columns.items()
+            if column not in self._name_columns
+            for word in _common(cells)
+        )
         self._columns_with = lru_cache(maxsize=10_000)(texts.columns_with)
         self._with_pair: dict[str, list[int]] = defaultdict(list)
         for number, key in enumerate(self._keys):
@@ -130,6 +139,8 @@ class ValueIndex:
         """Yield text[start:end] as one span if it is a word or names rows, and as another if it is a part of names."""
         part = text[start:end]
         rows = self._rows(part)
+        if self._is_common(part) and all(comparable(row.text) != part for row in rows):
+            return
         begun = self._begun(part) if not rows else ()
         # A word before a common end of names is a piece of an unknown name, such as 定痛 in 舒络定痛颗粒.
         word = part if self._is_word(part) and (rows or not text.startswith(self._names.ends, end)) else ""
@@ -141,6 +152,10 @@ class ValueIndex:
             columns = tuple(dict.fromkeys((row.table, row.column) for row in begun))
             value = NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
             yield _Span(start, end, (value,), "", is_name, is_whole)
+
+    def _is_common(self, part: str) -> bool:
+        """Return whether `part` has only common words of prose, such as "what" and "the head and"; it names nothing."""
+        return all(word in self._common for word in _NO_WORD.split(part) if word)
 
     def _quoted(self, text: str) -> Iterator[_Span]:
         """Yield a span for each part in quotation marks, with the columns whose cells contain the part."""
@@ -172,7 +187,10 @@ class ValueIndex:
         names = sum(count for column, count in self._columns_with(word).items() if column in self._name_columns)
         if whole or names >= _SEVERAL:
             return max(whole, 1) >= _ITEM_SHARE * len(near)
-        kinds = (len(set(filter(None, side))) + side.count("") for side in zip(*near, strict=True))
+        kinds = (
+            len(set(filter(str.strip, side))) + sum(not each.strip() for each in side)
+            for side in zip(*near, strict=True)
+        )
         return max(2, _MIN_OCCURRENCES - len(word)) <= len(near) <= min(_MOST_OCCURRENCES, min(kinds, default=0) ** 2)
 
     def _with_word(self, word: str, rows: Sequence[NamedValue]) -> Iterator[NamedValue]:
@@ -223,7 +241,7 @@ class ValueIndex:
         for _, key in sorted(near)[:_MOST_SIMILAR]:
             distance, start, end = min(_windows(text, key), default=(0, 0, 0))
             known = (min(end, other.end) - max(start, other.start) for other in exact if other.is_name)
-            if distance and max(known, default=0) < len(key) - 1:
+            if distance and max(known, default=0) < len(key) - 1 and not self._is_common(text[start:end]):
                 similar[distance, start, end] += self._rows(key)
         for (_, start, end), rows in sorted(similar.items()):
             word = text[start:end] if self._is_text(text[start:end]) else ""
@@ -250,6 +268,14 @@ class ValueIndex:
         kept: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for equal tuples
         ordered = ((item, tuple(sorted(of, key=lambda number: -of[number]))) for item, of in counts.items())
         return {item: kept.setdefault(columns, columns) for item, columns in ordered}
+
+
+def _common(cells: str) -> Iterator[str]:
+    """Yield the alphabetic words in many of the first cells of a column; `cells` are joined by `BETWEEN`."""
+    inspected = cells[:_MOST_INSPECTED].split(BETWEEN)
+    counts = Counter(word for cell in inspected for word in set(_LATIN.findall(cell)))
+    if len(inspected) >= _MIN_CELLS:
+        yield from (word for word, count in counts.items() if count >= _COMMON_SHARE * len(inspected))
 
 
 def _few(columns: Iterable[_Column], items: Collection[_Column] = ()) -> tuple[_Column, ...]:

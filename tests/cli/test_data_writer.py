@@ -77,7 +77,7 @@ def questions(db: Path, *arguments: object) -> int:
 
 
 # Three questions of a type may all first find nothing.
-_SEARCHES = ("search", "two_conditions", "related")
+_SEARCHES, _PARTS = ("search", "two_conditions", "related"), ("part", "columns", "comparison")
 
 
 class Case:
@@ -150,7 +150,7 @@ def test_good_rewrites_are_used_and_all_but_the_text_stays(
 
 def test_the_teacher_writes_its_statement_from_the_text_and_the_tables_alone(case: Case) -> None:
     assert case.rewrite() == 0
-    asked = case.one("part")
+    asked = case.one(*_PARTS)
     prompts = [p for p in case.teacher.prompts if question_in(p) == PREFIX["en"] + asked.question]
     statement, answer = prompts
     assert "drugs_info(" in statement and "mechanism_action" in statement
@@ -164,7 +164,7 @@ def test_the_teacher_writes_its_statement_from_the_text_and_the_tables_alone(cas
 def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_keeps_the_wording(
     case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drug, shown, other = case.one("lookup"), case.one("part"), case.one(*_SEARCHES)
+    drug, shown, other = case.one("lookup"), case.one(*_PARTS), case.one(*_SEARCHES)
     name = next(word for word in (drug.sql or "").split("'") if word.strip("%") in drug.question and len(word) > 3)
 
     def words(question: Question) -> str:

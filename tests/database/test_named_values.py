@@ -207,3 +207,26 @@ def test_an_index_that_nobody_needs_is_freed_without_garbage_collection() -> Non
     assert freed() is None, "worker.py freezes the indexes: the garbage collector never sees them again"
     if was_enabled:
         gc.enable()
+
+
+def test_common_words_of_prose_name_nothing_although_names_begin_with_them(tmp_path: Path) -> None:
+    prose = "What causes {} is not known, and the low dose of a drug helps with most of the symptoms; patient{}"
+    titles = (
+        "What to know about gout",
+        "What to know about lice",
+        "Low vision",
+        "THE syndrome",
+        "Klinefelter syndrome",
+    )
+    rows = [(title, prose.format(title, number)) for number, title in enumerate((*titles, *map(str, range(120))))]
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute("CREATE TABLE illness (title TEXT, signs TEXT)")
+        connection.executemany("INSERT INTO illness VALUES (?, ?)", rows)
+    naming = Naming("title", called={"THE syndrome": ("THE",)})
+    required = RequiredSchema({"illness": ("title",)}, hint="-", names={"illness": naming})
+    with open_database(tmp_path / "t.db", required) as opened:
+        asked = "What is the dose with low risk for Klinefelter? And what for low vision?"
+        assert list(map(str, opened.named_values(asked))) == [
+            "illness.title LIKE '%klinefelter%'",
+            "illness.title = 'Low vision'",
+        ]
