@@ -5,8 +5,10 @@
                  reproduced if the source is named); the benchmark was written over the table of 2025-01-27
     LABELS.json  a JSON object: a drug's name, and the adverse reactions of its label (openFDA, CC0)
 
-Texts are copied as they are, except that GARD's lists of symptoms are divided into items. Two tables are written:
-`drugs_info`, a row for each medicine for humans, and `disease`, a row for each subject of MedQuAD that has an answer.
+Two tables are written: `drugs_info`, a row for each medicine for humans, and `disease`, a row for each subject of
+MedQuAD. What is changed: blanks are merged, the answers of several sources to one question follow each other, GARD's
+lists of symptoms are divided into items, up to four other names of a disease begin its overview, and the description of
+a medicine is made of six fields of the EMA's table, with ISO dates.
 """
 
 from __future__ import annotations

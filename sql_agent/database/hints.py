@@ -87,11 +87,16 @@ class Hints(TextPlaces):
         return f"{answer.count} of {total} rows shown{more}"
 
     def _rests(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[exp.Query]:
-        """Yield a statement for each cut cell of the only row of `answer`; it reads the rest of the cell."""
+        """Yield statements that read the rest of the cut cells of the only row of `answer`, the longest cell first."""
+        if not isinstance(tree, exp.Select):
+            return
         names = any(output.is_star for output in tree.selects)
         outputs = map(exp.column, answer.columns) if names else (each.unalias() for each in tree.selects)
-        for output, cell in zip(outputs, answer.records[0], strict=True):
-            if isinstance(cell, str) and cell.endswith(CUT) and isinstance(tree, exp.Select):
+        cells = [
+            (cell, output) for output, cell in zip(outputs, answer.records[0], strict=True) if isinstance(cell, str)
+        ]
+        for cell, output in sorted(cells, key=lambda each: -len(each[0])):
+            if cell.endswith(CUT):
                 part = exp.Anonymous(this="substr", expressions=[output.copy(), exp.Literal.number(len(cell))])
                 yield tree.select(part, append=False)
 

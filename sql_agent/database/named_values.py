@@ -41,8 +41,9 @@ _SEVERAL = 3  # minimum number of names with a word that make the word a term
 _ITEM_SHARE = 0.005  # minimum share of a term's occurrences that are whole items
 # A term that is never an item occurs 5 - len(term) to 20 times. A more frequent word, such as 少量, is no term.
 _MIN_OCCURRENCES, _MOST_OCCURRENCES = 5, 20
-# A word in such a share of a column's first cells is common; at least and at most so many cells, characters are read.
-_COMMON_SHARE, _MIN_CELLS, _MOST_INSPECTED = 0.05, 100, 300_000
+# Columns of prose have so many words a cell. Of a column, at least so many cells, and at most so many characters count.
+_PROSE_WORDS, _MIN_CELLS, _MOST_INSPECTED = 10, 100, 300_000
+_COMMON_SHARE, _LISTED_SHARE = 0.05, 0.2  # share of cells with a common word, and of these cells with an item of a list
 _SINGLE_SHARE = 0.9  # minimum share of one-item cells in a column of single values
 _SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")
 _QUOTED = re.compile(r"[“\"「『](\S.{0,30}?\S)[”\"」』]")
@@ -102,11 +103,8 @@ class ValueIndex:
         short = [item for item in self._items if 3 <= len(item) <= _MAX_CUT_CHARS and self._is_text(item)]
         self._cut_items = {cut for item in short for cut in (item[:-1], item[1:])}
         self._texts = texts
-        self._common = frozenset(
-            word
-            for column, cells in texts.columns.items()
-            if column not in self._name_columns
-            for word in _common(cells)
+        self._common = _common_words(
+            cells for column, cells in texts.columns.items() if column not in self._name_columns
         )
         self._columns_with = lru_cache(maxsize=10_000)(texts.columns_with)
         self._with_pair: dict[str, list[int]] = defaultdict(list)
@@ -270,12 +268,27 @@ class ValueIndex:
         return {item: kept.setdefault(columns, columns) for item, columns in ordered}
 
 
-def _common(cells: str) -> Iterator[str]:
-    """Yield the alphabetic words in many of the first cells of a column; `cells` are joined by `BETWEEN`."""
-    inspected = cells[:_MOST_INSPECTED].split(BETWEEN)
-    counts = Counter(word for cell in inspected for word in set(_LATIN.findall(cell)))
-    if len(inspected) >= _MIN_CELLS:
-        yield from (word for word, count in counts.items() if count >= _COMMON_SHARE * len(inspected))
+def _common_words(columns: Iterable[str]) -> frozenset[str]:
+    """Return the words that a sixth or more of the columns of prose have in many cells, such as "what" and "with".
+
+    A frequent item of lists, such as "headache", is not common. Each of `columns` is its cells joined by `BETWEEN`.
+    """
+    prose = 0
+    columns_with: Counter[str] = Counter()
+    for joined in columns:
+        cells = joined[:_MOST_INSPECTED].split(BETWEEN)
+        words = [_LATIN.findall(cell) for cell in cells]
+        if len(cells) < _MIN_CELLS or sum(map(len, words)) < _PROSE_WORDS * len(cells):
+            continue
+        prose += 1
+        counts = Counter(word for of_cell in words for word in set(of_cell))
+        items = Counter(item for cell in cells for item in set(_SEPARATOR.split(cell)))
+        columns_with.update(
+            word
+            for word, count in counts.items()
+            if count >= _COMMON_SHARE * len(cells) and items[word] < _LISTED_SHARE * count
+        )
+    return frozenset(word for word, count in columns_with.items() if 6 * count >= prose)
 
 
 def _few(columns: Iterable[_Column], items: Collection[_Column] = ()) -> tuple[_Column, ...]:

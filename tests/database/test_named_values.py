@@ -230,3 +230,15 @@ def test_common_words_of_prose_name_nothing_although_names_begin_with_them(tmp_p
             "illness.title LIKE '%klinefelter%'",
             "illness.title = 'Low vision'",
         ]
+
+
+def test_a_frequent_item_of_lists_is_no_common_word(tmp_path: Path) -> None:
+    effects = "headache; nausea; rash; a dry mouth; trouble with sleep; loss of hair; pain in the joints"
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute("CREATE TABLE drug (name TEXT, effects TEXT)")
+        connection.executemany("INSERT INTO drug VALUES (?, ?)", [(f"drug {n}", effects) for n in range(200)])
+    required = RequiredSchema({"drug": ("name",)}, hint="-", names={"drug": Naming("name")})
+    with open_database(tmp_path / "t.db", required) as opened:
+        assert [str(value) for value in opened.named_values("Which of them cause headache?")] == [
+            "drug.effects LIKE '%headache%'"
+        ]

@@ -65,7 +65,7 @@ _WEIGHTS = {
 _SEARCHED = {"search", "related", "range", "any_of", "negation"}
 _DRAWN = 8  # number of drafts for each wanted question, because the rows of many drafts are in several splits
 _THREADS = 4
-# What a run's policy reads of a result, but no question may fail because the machine is busy.
+# A run's limits by default, but no statement of a question may fail because the machine is busy.
 PATIENT = QueryLimits(deadline_s=30.0, max_rows=DatabaseSettings().max_rows, max_chars=DatabaseSettings().max_chars)
 
 Made = dict[str, list[Question]]

@@ -121,8 +121,11 @@ class QuestionMaker:
     def _with_rows(self, draft: Draft) -> Draft | None:
         """Return the draft with its statement's result as the reference, or None if the result is no clear answer."""
         statement = draft.statement
-        rows = self._query(statement.sql(self._catalog.database)).records
-        if not 0 < len(rows) <= _MOST_LISTED or None in chain(*rows) or (0,) in rows:  # a wrong statement counts 0, too
+        answer = self._query(statement.sql(self._catalog.database))
+        rows = answer.records
+        if (
+            answer.truncated or not 0 < len(rows) <= _MOST_LISTED or None in chain(*rows) or (0,) in rows
+        ):  # a wrong statement counts 0, too
             return None
         texts = [[str(cell) for cell in row] for row in rows]
         if not all(map(self._catalog.fits, chain(*texts))) or self._has_ties(statement):
@@ -141,8 +144,9 @@ class QuestionMaker:
             return False
         limit = None if statement.limit is None else statement.limit + 1
         longer = replace(statement, outputs=(*statement.outputs, statement.order_by), limit=limit)
-        keys = [row[-1] for row in self._query(longer.sql(self._catalog.database)).records]
-        return len(set(keys)) < len(keys)
+        answer = self._query(longer.sql(self._catalog.database))
+        keys = [row[-1] for row in answer.records]
+        return answer.truncated or len(set(keys)) < len(keys)
 
     def _said(self, draft: Draft) -> tuple[dict[str, str], Route | None]:
         """Return slots with words that are not the database's, and a route whose first statement searches these words.
@@ -204,12 +208,20 @@ class QuestionMaker:
         )
         found = [self._query(sql) for sql in route.statements]
         if problem := (
-            _problem_of_rows(found, route.expected, ordered=draft.statement.order_by is not None)
+            self._problem_of_size(route.statements, found)
+            or _problem_of_rows(found, route.expected, ordered=draft.statement.order_by is not None)
             or self._problem_of_reference(question, found)
         ):
             self.refused[problem] += 1
             return None
         return question
+
+    def _problem_of_size(self, statements: Sequence[str], found: Sequence[QueryAnswer]) -> str | None:
+        """Return a problem if rows are left out of a result; of one row, cells may be cut."""
+        for sql, answer in zip(statements, found, strict=True):
+            if answer.truncated and self._query(f"SELECT COUNT(*) FROM ({sql}) AS all_rows").records != ((1,),):
+                return "the result is too large"
+        return None
 
     def _problem_of_reference(self, question: Question, found: Sequence[QueryAnswer]) -> str | None:
         if is_prose(question.answer, question.lang) and question.task_type != "unanswerable":
@@ -231,8 +243,6 @@ def _problem_of_rows(
     for answer in found:
         if answer.error is not None:
             return f"the statement failed ({answer.error.kind})"
-        if answer.truncated and len(answer.records) > 1:
-            return "the result is too large"
     texts = [[tuple(map(str, row)) for row in rows] for rows in (found[-1].records, expected)]
     if found[-1].truncated and len(expected) == 1:
         are_same = all(map(_begins, *chain(*texts)))
