@@ -25,7 +25,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-# MedQuAD's types of questions, and the columns for their answers.
+# The column of an answer, by MedQuAD's type of the question.
 COLUMNS = {
     "information": "overview",
     "symptoms": "clinical_manif",
@@ -40,7 +40,7 @@ COLUMNS = {
     "prevention": "prevention",
     "outlook": "prognosis",
 }
-# Folders whose answers were removed at their owner's request, and herbs.
+# Folders of MedQuAD from which the answers were removed for copyright.
 _LEFT_OUT = ("10_", "11_", "12_")
 _BEFORE_LIST = re.compile(
     r"^.*?The Human Phenotype Ontology provides.*?Signs and Symptoms Approximate number of patients "
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _drugs(path: Path, labels: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Yield a row for each medicine for humans."""
+    """Yield the row of each medicine for humans, from the EMA's table at `path` and the `labels` of drugs by name."""
     reactions = {name.casefold(): text for name, text in labels.items()}
     rows = pd.read_excel(path, header=None, dtype=str).fillna("").to_numpy().tolist()
     first = next(number for number, row in enumerate(rows) if row[0] == "Category")
@@ -122,7 +122,7 @@ def _iso(date: str) -> str:
 
 
 def _diseases(folder: Path) -> Iterator[dict[str, str]]:
-    """Yield a row for each subject, with the answers of all sources to each type of question."""
+    """Yield the row of each subject of MedQuAD, whose columns have the answers of all of MedQuAD's sources."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     written: dict[str, str] = {}
     for path in sorted(folder.glob("*_QA*/*.xml")):
@@ -131,7 +131,7 @@ def _diseases(folder: Path) -> Iterator[dict[str, str]]:
         document = ElementTree.parse(path).getroot()
         name = (document.findtext("Focus") or "").strip()
         cells = found[written.setdefault(name.casefold(), name)]
-        # Without inverted names such as "Deafness, X-linked", which would be two names in a list.
+        # A name with a comma, such as "Deafness, X-linked", would be read as two names in the list.
         others = [each.text.strip() for each in document.iter("Synonym") if each.text and "," not in each.text]
         if others:
             cells["overview"].append(f"Also called {', '.join(others[:4])}.")

@@ -38,9 +38,9 @@ class CellTexts:
         return {column: count for column, count in sorted(counts.items(), key=lambda each: -each[1]) if count}
 
     def beside(self, text: str, column: _Column) -> Iterator[tuple[str, str]]:
-        """Yield the letters or digits before and after each of the first occurrences of `text`.
+        """Yield the letter or digit before, and that after, each of the first occurrences of `text`.
 
-        A blank is yielded as " " if a letter or a digit is behind it, and any other character as "".
+        A blank between `text` and a letter or digit is yielded as " ", and any other character as "".
         """
         cells = self.columns[column]
         at = cells.find(text)
@@ -53,10 +53,9 @@ class CellTexts:
 
 
 def _nearest(characters: str) -> str:
-    """Return the first of two characters as `CellTexts.beside` yields it."""
-    if characters[:1] == " ":
-        return " " if characters[1:].isalnum() else ""
-    return characters[:1] if characters[:1].isalnum() else ""
+    """Return what `CellTexts.beside` yields for the two characters next to a text, the nearer one first."""
+    nearer, farther = characters[:1], characters[1:]
+    return nearer if nearer.isalnum() or (nearer == " " and farther.isalnum()) else ""
 
 
 def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]]]) -> CellTexts:

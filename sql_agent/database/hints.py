@@ -90,15 +90,13 @@ class Hints(TextPlaces):
         """Yield statements that read the rest of the cut cells of the only row of `answer`, the longest cell first."""
         if not isinstance(tree, exp.Select):
             return
-        names = any(output.is_star for output in tree.selects)
-        outputs = map(exp.column, answer.columns) if names else (each.unalias() for each in tree.selects)
-        cells = [
-            (cell, output) for output, cell in zip(outputs, answer.records[0], strict=True) if isinstance(cell, str)
-        ]
-        for cell, output in sorted(cells, key=lambda each: -len(each[0])):
-            if cell.endswith(CUT):
-                part = exp.Anonymous(this="substr", expressions=[output.copy(), exp.Literal.number(len(cell))])
-                yield tree.select(part, append=False)
+        has_star = any(output.is_star for output in tree.selects)
+        outputs = map(exp.column, answer.columns) if has_star else (each.unalias() for each in tree.selects)
+        cells = zip(outputs, answer.records[0], strict=True)
+        cut = [(len(cell), output) for output, cell in cells if isinstance(cell, str) and cell.endswith(CUT)]
+        for length, output in sorted(cut, key=lambda each: -each[0]):
+            rest = exp.Anonymous(this="substr", expressions=[output.copy(), exp.Literal.number(length)])
+            yield tree.select(rest, append=False)
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return a hint for `tree`, which reads an unknown column: a statement to try instead, then `remark`.

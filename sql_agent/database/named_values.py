@@ -41,13 +41,15 @@ _SEVERAL = 3  # minimum number of names with a word that make the word a term
 _ITEM_SHARE = 0.005  # minimum share of a term's occurrences that are whole items
 # A term that is never an item occurs 5 - len(term) to 20 times. A more frequent word, such as 少量, is no term.
 _MIN_OCCURRENCES, _MOST_OCCURRENCES = 5, 20
-# Columns of prose have so many words a cell. Of a column, at least so many cells, and at most so many characters count.
-_PROSE_WORDS, _MIN_CELLS, _MOST_INSPECTED = 10, 100, 300_000
-_COMMON_SHARE, _LISTED_SHARE = 0.05, 0.2  # share of cells with a common word, and of these cells with an item of a list
+# A column of prose has at least 100 cells, with ten words in the mean. Only its first characters are inspected.
+_MIN_CELLS, _PROSE_WORDS, _MOST_INSPECTED = 100, 10, 300_000
+_COMMON_CELLS = 0.05  # minimum share of a column's cells that have a common word
+_COMMON_COLUMNS = 6  # a common word is in so many cells of at least one of six columns of prose
+_COMMON_ITEMS = 0.2  # maximum share of these cells that have the word as an item of a list
 _SINGLE_SHARE = 0.9  # minimum share of one-item cells in a column of single values
 _SEPARATOR = re.compile(r"\s*[；;、，,。：:|/（）()\n]+\s*")
 _QUOTED = re.compile(r"[“\"「『](\S.{0,30}?\S)[”\"」』]")
-_LATIN, _NO_WORD = re.compile(r"[a-z]+"), re.compile(r"[^\w]+")
+_LATIN, _WORD = re.compile(r"[a-z]+"), re.compile(r"\w+")
 _NUMBER = re.compile(r"[\d\s.,%-]+")
 
 _Column = tuple[str, str]
@@ -152,8 +154,8 @@ class ValueIndex:
             yield _Span(start, end, (value,), "", is_name, is_whole)
 
     def _is_common(self, part: str) -> bool:
-        """Return whether `part` has only common words of prose, such as "what" and "the head and"; it names nothing."""
-        return all(word in self._common for word in _NO_WORD.split(part) if word)
+        """Return whether `part` has only common words of prose, such as "what" or "the head and"."""
+        return all(word in self._common for word in _WORD.findall(part))
 
     def _quoted(self, text: str) -> Iterator[_Span]:
         """Yield a span for each part in quotation marks, with the columns whose cells contain the part."""
@@ -269,9 +271,9 @@ class ValueIndex:
 
 
 def _common_words(columns: Iterable[str]) -> frozenset[str]:
-    """Return the words that a sixth or more of the columns of prose have in many cells, such as "what" and "with".
+    """Return the common words of prose, such as "what". A frequent item of lists, such as "headache", is none.
 
-    A frequent item of lists, such as "headache", is not common. Each of `columns` is its cells joined by `BETWEEN`.
+    Each of `columns` is its cells joined by `BETWEEN`.
     """
     prose = 0
     columns_with: Counter[str] = Counter()
@@ -286,9 +288,9 @@ def _common_words(columns: Iterable[str]) -> frozenset[str]:
         columns_with.update(
             word
             for word, count in counts.items()
-            if count >= _COMMON_SHARE * len(cells) and items[word] < _LISTED_SHARE * count
+            if count >= _COMMON_CELLS * len(cells) and items[word] < _COMMON_ITEMS * count
         )
-    return frozenset(word for word, count in columns_with.items() if 6 * count >= prose)
+    return frozenset(word for word, count in columns_with.items() if count * _COMMON_COLUMNS >= prose)
 
 
 def _few(columns: Iterable[_Column], items: Collection[_Column] = ()) -> tuple[_Column, ...]:

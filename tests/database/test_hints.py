@@ -470,7 +470,8 @@ def test_a_cut_cell_is_read_to_its_end_by_the_statements_of_the_hints(outputs: s
     with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
         connection.execute("CREATE TABLE t (name TEXT, text TEXT)")
         connection.execute("INSERT INTO t VALUES ('a', ?)", (text,))
-    required, sql, read = RequiredSchema({"t": ("name",)}, hint="-"), f"SELECT {outputs} FROM t WHERE name = 'a'", ""
+    required = RequiredSchema({"t": ("name",)}, hint="-")
+    sql, read = f"SELECT {outputs} FROM t WHERE name = 'a'", ""
     with open_database(tmp_path / "t.db", required, QueryLimits(max_chars=700)) as opened:
         while sql:
             answer = opened.query(sql)

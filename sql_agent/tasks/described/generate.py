@@ -65,8 +65,9 @@ _WEIGHTS = {
 _SEARCHED = {"search", "related", "range", "any_of", "negation"}
 _DRAWN = 8  # number of drafts for each wanted question, because the rows of many drafts are in several splits
 _THREADS = 4
-# A run's limits by default, but no statement of a question may fail because the machine is busy.
-PATIENT = QueryLimits(deadline_s=30.0, max_rows=DatabaseSettings().max_rows, max_chars=DatabaseSettings().max_chars)
+# The default limits of a run, with a longer deadline: no question may fail because the machine is busy.
+_RUN = DatabaseSettings()
+PATIENT = QueryLimits(deadline_s=30.0, max_rows=_RUN.max_rows, max_chars=_RUN.max_chars)
 
 Made = dict[str, list[Question]]
 
@@ -96,7 +97,7 @@ def make_question_files(
     words, namings, is_plain = task.words[description.lang], task.schema.names, style == "template"
     other_names = None if is_plain else OtherNames(catalog, namings)
     groups = [
-        (split, name, drafts, max(1, round(share * per_type)))
+        (split, name, drafts, round(max(1, round(share * per_type)) * _WEIGHTS.get(name, 1.0)))
         for split, share in SHARES.items()
         for name, drafts in _by_type(_in_turn(by_split[split], description)).items()
     ]
@@ -108,11 +109,11 @@ def make_question_files(
     ):
 
         def questions(group: tuple[str, str, list[Draft], int]) -> tuple[str, list[Question], Counter[str]]:
-            """Make the questions of one type; whatever other types have, its random choices are the same."""
-            split, name, drafts, count = group
+            """Make the questions of one type. The random choices of a type do not depend on the other types."""
+            split, name, drafts, most = group
             chosen = random.Random(f"{seed} {split} {name}")
             maker = QuestionMaker(catalog, database, words, namings, chosen=chosen, names=other_names)
-            return split, list(_questions(drafts, count, maker, split)), maker.refused
+            return split, _questions(drafts, most, maker, split), maker.refused
 
         found = list(threads.map(questions, groups))
     made = _without_repetitions((split, of_type) for split, of_type, _ in found)
@@ -198,21 +199,20 @@ def _by_type(drafts: Iterable[Draft]) -> dict[str, list[Draft]]:
     return found
 
 
-def _questions(drafts: Sequence[Draft], per_type: int, maker: QuestionMaker, split: str) -> Iterator[Question]:
-    """Yield verified questions about drafts of one type, at most `per_type` times the weight of the type."""
-    count = 0
+def _questions(drafts: Sequence[Draft], most: int, maker: QuestionMaker, split: str) -> list[Question]:
+    """Return at most `most` verified questions about `drafts`, which are of one type."""
+    made: list[Question] = []
     for draft in drafts:
-        if count == round(per_type * _WEIGHTS.get(draft.task_type, 1.0)):
+        if len(made) == most:
             break
-        number = f"{split}-{draft.task_type}-{count + 1}"
-        question = maker.question(draft, number, held_out=split == "test")
+        question = maker.question(draft, f"{split}-{draft.task_type}-{len(made) + 1}", held_out=split == "test")
         if question is not None:
-            count += 1
-            yield question
+            made.append(question)
+    return made
 
 
 def _without_repetitions(found: Iterable[tuple[str, list[Question]]]) -> Made:
-    """Return the questions by split, the types in turn, without those whose text an earlier group has."""
+    """Return the questions by split, each text once; the types of a split take turns."""
     texts: set[str] = set()
     kept: dict[str, list[list[Question]]] = {split: [] for split in SHARES}
     for split, questions in found:

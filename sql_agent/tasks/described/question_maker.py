@@ -123,9 +123,9 @@ class QuestionMaker:
         statement = draft.statement
         answer = self._query(statement.sql(self._catalog.database))
         rows = answer.records
-        if (
-            answer.truncated or not 0 < len(rows) <= _MOST_LISTED or None in chain(*rows) or (0,) in rows
-        ):  # a wrong statement counts 0, too
+        if answer.truncated or not 0 < len(rows) <= _MOST_LISTED:
+            return None
+        if None in chain(*rows) or (0,) in rows:  # a wrong statement counts 0, too
             return None
         texts = [[str(cell) for cell in row] for row in rows]
         if not all(map(self._catalog.fits, chain(*texts))) or self._has_ties(statement):
@@ -217,7 +217,7 @@ class QuestionMaker:
         return question
 
     def _problem_of_size(self, statements: Sequence[str], found: Sequence[QueryAnswer]) -> str | None:
-        """Return a problem if rows are left out of a result; of one row, cells may be cut."""
+        """Return a problem if a result lacks rows. The cells of a result with one row may be cut."""
         for sql, answer in zip(statements, found, strict=True):
             if answer.truncated and self._query(f"SELECT COUNT(*) FROM ({sql}) AS all_rows").records != ((1,),):
                 return "the result is too large"
@@ -252,5 +252,5 @@ def _problem_of_rows(
 
 
 def _begins(shown: str, cell: str) -> bool:
-    """Return whether `shown` is the cell, or its beginning in a result that cuts the cell."""
+    """Return whether `shown` is `cell`, or is the beginning of `cell` and ends with CUT."""
     return cell.startswith(shown.removesuffix(CUT)) if shown.endswith(CUT) else shown == cell

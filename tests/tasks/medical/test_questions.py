@@ -27,7 +27,7 @@ def test_all_types_are_asked_with_references_that_follow_from_the_rows(sample: t
     database, made = sample
     assert {question.task_type for question in made["train"]} >= TYPES
     with TASK.databases(load_settings(), database) as databases:
-        # Every third question is checked here, because `sql-agent data questions` checks each question that it writes.
+        # The generator has checked every question; this test checks each third one once more.
         checked = check_questions(list(everything(made))[::3], databases, TASK.words, FactsJudge(TASK.words))
         quotes = count_quotes(list(everything(made)), databases)
     assert problem_of(checked, "facts") is None
