@@ -23,6 +23,10 @@ LONGEST_ANSWER = 250  # maximum number of characters of a cell that is an answer
 # A word of a text: letters, or a short Chinese clause between punctuation marks.
 WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
 _SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
+_LISTED = re.compile(r",? (?:and|or) |[;,] |[；，、]")  # what separates items inside a sentence; "1,000" is one item
+# A word in a long text that people search for: a name or a code, such as a gene, inside a sentence.
+_NAMED = re.compile(r"(?<=[a-z,;(] )[A-Z][A-Za-z0-9]{2,}(?:-[A-Za-z0-9]+)*")
+_LOWER = re.compile(r"\b[a-z][a-z0-9]{2,}(?:-[a-z0-9]+)*")
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
 _LARGE = 1000  # minimum number of rows of a large table
 
@@ -225,12 +229,15 @@ class Contents:
         if part.words and not words:
             return []
         items = self._items(row, column) if is_list else self.sentences(row, column)
+        if part.pattern:
+            found = _distinct(re.findall(part.pattern, str(row.values[column] or "")))
+            items = _distinct(map(str.strip, _LISTED.split(found[0]))) if len(found) == 1 else []
         if part.splits:
             items = _distinct(p.strip() for item in items for p in re.split(f"[{re.escape(part.splits)}]", item))
         if part.label:
             items = labelled(items, part.label)
-            if not part.words:
-                return items
+        if (part.label or part.pattern) and not part.words:
+            return items
         if part.ages and not sentences_by_age(items):
             return []
         folded = {item: fold(item) for item in items}
@@ -242,12 +249,31 @@ class Contents:
             return []
         return [] if any(word in folded[item] for item in others for word in unclear) else inside
 
+    def examples(self, row: Row, column: str) -> dict[str, list[str]]:
+        """Return what the sentences of a cell list, by noun: "antibiotics such as doxycycline or rifampin".
+
+        A noun before two lists is left out.
+        """
+        found = [match.groups() for match in self._examples.finditer(str(row.values[column] or ""))]
+        nouns = Counter(noun for noun, _ in found)
+        lists = {noun: _LISTED.split(text) for noun, text in found}
+        return {noun: items for noun, items in lists.items() if nouns[noun] == 1 and len(items) > 1}
+
+    @cached_property
+    def _examples(self) -> re.Pattern[str]:
+        return re.compile(self.words.get("examples", "(?!)"))
+
     @cache
     def _places_of_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
         """Return a map from each item or searched word of a column to the places of the rows that have it."""
-        if vocabulary := self.column(table, column).vocabulary:
-            sources = [column_of(name, table) for name in vocabulary]
+        described = self.column(table, column)
+        if described.vocabulary:
+            sources = [column_of(name, table) for name in described.vocabulary]
             words = {word for source in sources for word in self._words_of_column(*source)}
+            if described.kind == "text":
+                text = "\n".join(str(row.values[column] or "") for row in self.rows[table])
+                plain = set(_LOWER.findall(text))  # also in capitals, as in the title of a paper
+                words |= {word for word in _NAMED.findall(text) if word.lower() not in plain}
             return {word: frozenset(self._containing(table, column, fold(word))) for word in sorted(words)}
         places: dict[str, list[int]] = {}
         for row in self.rows[table]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -16,6 +17,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, Record
 from sql_agent.system.files import read_toml
 from sql_agent.system.messages import first_problem
+from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.described.words import filled
 
 Kind = Literal["name", "list", "text", "number", "date", "category", "flag", "id"]
@@ -30,6 +32,8 @@ _HEAD = """\
 # links          "table.column" that refers to "table.column"; contains: the first is a text with names of the second
 # docs/any_database.md lists the further wordings that a person can add.
 """
+_STOP = re.compile(r"[.!?]\s+\S|[。！？](?=.)")
+_LEAST_PROSE = 80  # minimum median number of characters of a column of prose
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -72,7 +76,9 @@ class Part(Record):
 
     `ask` has ways to ask for these items, `ask_two` for those of {name} and {other}, and `ask_same` to ask whether they
     are the same. A cell is not asked about if an item contains one of `unclear`, but none of `words` outside of it.
-    The items of a text are its sentences. Each character of `splits` divides items further. If the cell of the column
+    The items of a text are its sentences. With `pattern`, the only item is the group of this regular expression, such
+    as a figure in a sentence; a cell in which it finds nothing or several texts is not asked about. Each character of
+    `splits` divides items further. If the cell of the column
     `instead` is empty, the items answer questions about that column. With `ages`, only the item for {age} is asked for.
     `same_row` are columns: if the cell of one is empty, and the item is the name of another row, the cell of that row
     answers. If `absent` has words, a question about a filled cell is unanswerable when the row has neither these nor
@@ -83,6 +89,7 @@ class Part(Record):
     ask_two: Annotated[Wordings, _with("name", "other")] = ()
     words: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
+    pattern: str = ""
     splits: str = ""
     label: str = ""
     instead: str = ""
@@ -93,8 +100,14 @@ class Part(Record):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if not (self.words or self.label) or not (self.ask or self.instead):
-            raise ValueError("a part needs `words` or `label`, and `ask` or `instead`")
+        if not (self.words or self.label or self.pattern) or not (self.ask or self.instead):
+            raise ValueError("a part needs `words`, `label` or `pattern`, and `ask` or `instead`")
+        try:
+            groups = re.compile(self.pattern or "()").groups
+        except re.error as error:
+            raise ValueError(f"`pattern` is no regular expression: {error}") from None
+        if groups != 1:
+            raise ValueError(f"`pattern` needs one group, and has {groups}")
         return self
 
 
@@ -329,25 +342,32 @@ def read_description(path: Path) -> Description:
         ) from None
 
 
-def restricted(description: Description, columns: Mapping[str, Collection[str]]) -> Description:
-    """Return the part of `description` for the tables and columns of a database; `columns` maps tables to columns."""
+def fitted(description: Description, database: DatabaseRows) -> Description:
+    """Return the part of `description` for the tables and columns of a database. A list that is prose becomes a text.
+
+    People search prose for the names of the other tables' rows.
+    """
+    columns = {name: table.columns for name, table in database.tables.items()}
+    names = {f"{name}.{table.name}": name for name, table in description.tables.items() if name in columns}
 
     def of_table(name: str, table: Table) -> Table:
         def has(*names: str) -> bool:
             owners = (column_of(each, name) for each in names)
             return all(fold(column) in map(fold, columns.get(owner, ())) for owner, column in owners)
 
-        kept = {
-            key: column.model_copy(
-                update={
-                    "near": tuple(filter(has, column.near)),
-                    "then": {other: ways for other, ways in column.then.items() if has(owner_of(other))},
-                    "vocabulary": tuple(filter(has, column.vocabulary)),
-                }
-            )
-            for key, column in table.columns.items()
-            if has(key)
-        }
+        others = tuple(other for other, of in names.items() if of != name and has(other))
+
+        def of_column(key: str, column: Column) -> Column:
+            update = {
+                "near": tuple(filter(has, column.near)),
+                "then": {other: ways for other, ways in column.then.items() if has(owner_of(other))},
+                "vocabulary": tuple(filter(has, column.vocabulary)),
+            }
+            if column.kind == "list" and _is_prose(database.tables[name].cells(key), column.separator):
+                update |= {"kind": "text", "vocabulary": update["vocabulary"] or others}
+            return column.model_copy(update=update)
+
+        kept = {key: of_column(key, column) for key, column in table.columns.items() if has(key)}
         return table.model_copy(
             update={
                 "columns": kept,
@@ -368,6 +388,14 @@ def restricted(description: Description, columns: Mapping[str, Collection[str]])
         if all(table in tables and column in tables[table].columns for table, column in (link.source, link.target))
     )
     return description.model_copy(update={"tables": tables, "links": links})
+
+
+def _is_prose(cells: Iterable[object], separator: str) -> bool:
+    """Return whether texts are long, and more of them have several sentences than have a separator."""
+    texts = [cell for cell in cells if isinstance(cell, str) and cell.strip()]
+    sentences = sum(_STOP.search(text) is not None for text in texts)
+    is_long = bool(texts) and median(map(len, texts)) >= _LEAST_PROSE
+    return is_long and sentences > sum(separator in text for text in texts)
 
 
 def plain(description: Description, ask: Mapping[str, Wordings]) -> Description:

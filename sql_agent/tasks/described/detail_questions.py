@@ -1,9 +1,9 @@
-"""Questions about details: the one sentence of a cell that has a word, and whether or which of similar rows have it."""
+"""Questions about details: a sentence that has a word, what a sentence lists, and which of similar rows have an item."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 
 from sql_agent.database.schema import fold
@@ -11,8 +11,6 @@ from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Column, Part
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.row_questions import LEAST_ALIKE
-from sql_agent.tasks.described.statement import Output, Statement
-from sql_agent.tasks.described.words import Wording
 from sql_agent.tasks.described.yes_no_questions import YesNoQuestions, is_apart
 
 _LEAST_SENTENCES = 3  # minimum number of sentences of a cell of which one is asked for
@@ -39,6 +37,13 @@ class DetailQuestions(YesNoQuestions):
             if words:
                 slots = self._slots(column, name=self._name(row), value=self._chosen.choice(words))
                 yield self._about_row(self._say(column.mention, **slots), row, [name], [found])
+
+    def examples(self) -> Iterator[Draft]:
+        """Yield drafts that ask for what a sentence of a text lists: the antibiotics in "antibiotics such as ..."."""
+        for row, name, column in self._cells("examples", "text"):
+            for noun, items in self._catalog.examples(row, name).items():
+                slots = self._slots(column, name=self._name(row), noun=noun)
+                yield self._about_row(self._sentence("examples", **slots), row, [name], items)
 
     def same(self) -> Iterator[Draft]:
         """Yield yes-no drafts that ask whether two similar rows have the same cell or part; yes and no take turns."""
@@ -82,12 +87,6 @@ class DetailQuestions(YesNoQuestions):
     @staticmethod
     def _is_short(row: Row, name: str) -> bool:
         return 0 < len(str(row.values[name] or "")) <= _MOST_OF_A_CELL
-
-    def _of_both(self, wording: Wording, rows: Sequence[Row], name: str, facts: Sequence[str]) -> Draft:
-        """Return a draft whose statement reads the names of `rows` and their cells of a column."""
-        outputs = Output(rows[0].name_column), Output(name)
-        cells = Statement(rows[0].table, outputs, where=tuple(map(self._is, rows)), any_test=True)
-        return self._reading(wording, [cells], rows, facts)
 
     def _words_to_ask(self, row: Row, name: str, column: Column, sentence: str) -> list[str]:
         """Return the words of a sentence that stand once in the row and in few cells of the column.

@@ -139,6 +139,10 @@ class RowQuestions(Drafting):
     def comparison(self) -> Iterator[Draft]:
         """Yield drafts that ask which of two rows has the larger number or later date, or for a column of both."""
         for row, name, column in self._cells("comparison", "number", "date", "category", "list", "text"):
+            parts = [part for part in column.parts.values() if part.ask_two]
+            if parts and not self._catalog.facts(row, name):
+                yield from self._part_of_two(row.table, name, column, self._chosen.choice(parts))
+                continue
             alike = self._tables[row.table].alike
             similar = self._similar(row, name, LEAST_ALIKE if alike else 1)
             if not similar:
@@ -146,24 +150,41 @@ class RowQuestions(Drafting):
             other = similar[0] if alike else self._chosen.choice(similar)
             both = row, other
             slots = self._slots(column, name=self._name(row), other=self._name(other))
-            cells = Statement(
-                row.table, (Output(row.name_column), Output(name)), where=tuple(map(self._is, both)), any_test=True
-            )
             differ = column.kind in {"number", "date"} and row.values[name] != other.values[name]
             if differ and self._chosen.random() < 0.7:
                 best = max(both, key=lambda each: each.values[name])  # type: ignore[arg-type, return-value]
-                names, order = cells.outputs
-                statement = replace(cells, outputs=(names,), order_by=order, descending=True, limit=1)
+                statement = replace(
+                    self._cells_of(both, name),
+                    outputs=(Output(row.name_column),),
+                    order_by=Output(name),
+                    descending=True,
+                    limit=1,
+                )
                 wording = self._sentence("higher" if column.kind == "number" else "later", **slots)
                 yield self._reading(wording, [statement], [best], also=both)
                 continue
-            parts = [part for part in column.parts.values() if part.ask_two]
             part = self._chosen.choice(parts) if parts and self._chosen.random() < _PART_SHARE else None
             answers = [self._catalog.facts(each, name, part) for each in both]
             if all(answers):
                 plain = "both_lists" if column.kind == "list" else "both"
                 wording = self._say(part.ask_two if part else self._either(column.ask_two, plain), **slots)
-                yield self._reading(wording, [cells], both, self._by_name(both, answers))
+                yield self._of_both(wording, both, name, self._by_name(both, answers))
+
+    def _part_of_two(self, table: str, name: str, column: Column, part: Part) -> Iterator[Draft]:
+        """Yield a draft that asks for a part of a cell of two rows that have it, such as the figure in a long text."""
+        if len(rows := self._catalog.rows_with(table, name, part)) > 1:
+            both = row, other = self._chosen.sample(rows, 2)
+            answers = [self._catalog.part(each, name, part) for each in both]
+            wording = self._say(part.ask_two, **self._slots(column, name=self._name(row), other=self._name(other)))
+            yield self._of_both(wording, both, name, self._by_name(both, answers))
+
+    def _of_both(self, wording: Wording, rows: Sequence[Row], name: str, facts: Sequence[str]) -> Draft:
+        """Return a draft whose statement reads the names of `rows` and their cells of a column."""
+        return self._reading(wording, [self._cells_of(rows, name)], rows, facts)
+
+    def _cells_of(self, rows: Sequence[Row], name: str) -> Statement:
+        outputs = Output(rows[0].name_column), Output(name)
+        return Statement(rows[0].table, outputs, where=tuple(map(self._is, rows)), any_test=True)
 
     def _similar(self, row: Row, column: str, least: int = 1) -> list[Row]:
         """Return rows that questions can name, that have a value in `column`, and that are like `row`.

@@ -19,7 +19,7 @@ from sql_agent.schemas import Lang, Question, Style
 from sql_agent.system.files import prompt_file
 from sql_agent.tasks.described import generate
 from sql_agent.tasks.described.described_task import with_named_values
-from sql_agent.tasks.described.description import Description, read_description, restricted
+from sql_agent.tasks.described.description import Description, fitted, read_description
 from sql_agent.tasks.described.generate import Made
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.sample import build_database, load_facts
@@ -82,7 +82,7 @@ def make_question_files(database: Source, folder: Path, lang: Lang | None, **opt
     if lang is None:
         found = [str(name) for table, column in NAME_COLUMNS.items() for name in read.tables[table].cells(column)]
         lang = "zh" if 2 * sum(language(name) == "zh" for name in found) > len(found) else "en"
-    described = restricted(description(lang), {name: table.columns for name, table in read.tables.items()})
+    described = fitted(description(lang), read)
     return generate.make_question_files(described, database, TASK, folder, **options)
 
 

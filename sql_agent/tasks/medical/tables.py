@@ -29,7 +29,7 @@ _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 
 @cache
 def names(lang: Lang) -> dict[str, Any]:
-    """Return everyday names and brands by table and formal name; `beside` has words that may follow a drug's name."""
+    """Return everyday names and brands by table and formal name; `beside` has words that may follow a name."""
     return _read(f"names_{lang}")
 
 
@@ -58,8 +58,11 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "disease": "disease_name"})
 # Columns whose texts mention aliases of a row's name.
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
-# Words that may be beside a drug's name; any other word makes it another drug: an isomer, a combination, a vaccine.
-_BESIDE = {"drugs_info": frozenset(word for lang in get_args(Lang) for word in names(lang)["beside"])}
+# Words that may be beside a name; any other word makes it another drug or disease: an isomer, a combination, a type.
+_BESIDE = {
+    table: frozenset(word for lang in get_args(Lang) for word in names(lang)["beside"].get(table, ()))
+    for table in NAME_COLUMNS
+}
 _DESCRIBED = _read("en")["tables"]  # for columns that people confuse, which are the same in both languages
 
 SCHEMA = RequiredSchema(
