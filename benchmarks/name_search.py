@@ -27,7 +27,7 @@ from sql_agent.database.name_index import Found, NameIndex, comparable
 from sql_agent.schemas import Lang
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.contents import Row
-from sql_agent.tasks.described.description import restricted
+from sql_agent.tasks.described.description import fitted
 from sql_agent.tasks.described.names import OtherNames
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.medical_task import description
@@ -64,7 +64,7 @@ def main() -> None:
 
 def _catalog(database: Path, lang: Lang) -> Catalog:
     read = read_database(database, SCHEMA)
-    return Catalog(restricted(description(lang), {name: table.columns for name, table in read.tables.items()}), read)
+    return Catalog(fitted(description(lang), read), read)
 
 
 def _kinds(catalog: Catalog, rng: random.Random) -> dict[str, list[Search]]:

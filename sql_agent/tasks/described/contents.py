@@ -271,9 +271,9 @@ class Contents:
             sources = [column_of(name, table) for name in described.vocabulary]
             words = {word for source in sources for word in self._words_of_column(*source)}
             if described.kind == "text":
-                text = "\n".join(str(row.values[column] or "") for row in self.rows[table])
-                plain = set(_LOWER.findall(text))  # also in capitals, as in the title of a paper
-                words |= {word for word in _NAMED.findall(text) if word.lower() not in plain}
+                cells = (str(row.values[column] or "") for row in self.rows[table])
+                words |= {word for cell in cells for word in _NAMED.findall(cell)} - self._common_words
+                words = {word for word in words if self._stands_alone(table, column, fold(word))}
             return {word: frozenset(self._containing(table, column, fold(word))) for word in sorted(words)}
         places: dict[str, list[int]] = {}
         for row in self.rows[table]:
@@ -308,6 +308,26 @@ class Contents:
             place = bisect_right(begins, start) - 1
             yield place
             start = text.find(part, begins[place + 1])
+
+    def _stands_alone(self, table: str, column: str, part: str) -> bool:
+        """Return whether a text is nowhere in a column inside a longer word, as "ski" is in "skin"."""
+        text = self._joined(table, column)[0]
+        start = text.find(part)
+        while start >= 0:
+            if text[max(0, start - 1) : start].isalnum() or text[start + len(part) : start + len(part) + 1].isalnum():
+                return False
+            start = text.find(part, start + 1)
+        return True
+
+    @cached_property
+    def _common_words(self) -> frozenset[str]:
+        """The words in capitals that are also written without: "Laboratories" in a title is no name."""
+        found: set[str] = set()
+        for name, table in self.description.tables.items():
+            for column in table.columns:
+                for cell in self.database.tables[name].cells(column):
+                    found.update(_LOWER.findall(str(cell)))
+        return frozenset(word[0].upper() + word[1:] for word in found)
 
     @cache
     def cells_with(self, table: str, column: str, part: str) -> int:

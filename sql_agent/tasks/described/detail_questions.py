@@ -1,4 +1,4 @@
-"""Questions about details: a sentence that has a word, what a sentence lists, and which of similar rows have an item."""
+"""Questions about details: a sentence with a word, what a sentence lists, and which of similar rows have an item."""
 
 from __future__ import annotations
 

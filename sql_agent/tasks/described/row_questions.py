@@ -22,6 +22,7 @@ _MOST_OF_AN_END = 2  # maximum number of shared last characters of two names tha
 LEAST_ALIKE = 4  # minimum number of shared items and characters of two compared rows
 _INSTEAD_SHARE = 0.6  # share of the questions whose own column is empty, if a part of another column can answer them
 _OTHER_ROW_SHARE = 0.5  # share of them that another row answers, if this row names one with the same contents
+_PHRASE_SHARE = 0.7  # share of the parts of a text that are phrases, if there are any; the others are sentences
 _PART_SHARE = 0.4  # share of the comparisons, and of the answers elsewhere, that are a part of a cell
 
 
@@ -61,6 +62,8 @@ class RowQuestions(Drafting):
 
     def _some_part(self, column: Column) -> Part | None:
         parts = [part for part in column.parts.values() if part.ask]
+        if column.kind == "text" and any(part.pattern for part in parts) and self._chosen.random() < _PHRASE_SHARE:
+            parts = [part for part in parts if part.pattern]
         return self._chosen.choice(parts) if parts else None
 
     def elsewhere(self) -> Iterator[Draft]:
