@@ -1,0 +1,127 @@
+"""Questions about a database whose cells are prose, where the sample's are lists of items."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from sql_agent.schemas import Question
+from sql_agent.tasks.described.description import Part, fitted
+from sql_agent.tasks.described.table_rows import read_database
+from sql_agent.tasks.medical.medical_task import description, make_question_files
+
+_PLACES = tuple(
+    "Quebec Finland Sardinia Norway Japan Iceland Malta Ghana Peru Nepal Oman Cuba Chile Kenya Samoa Fiji".split()
+)
+_MEDICINES = ("ibuprofen", "naproxen", "celecoxib", "aspirin", "ketoprofen")
+
+
+def _rows() -> list[tuple[str, str, str, str, str]]:
+    rows = []
+    for number in range(60):
+        name, gene = f"{'Abcdefghijkl'[number % 12].upper()}ostrel-{number} syndrome", f"GEN{number // 3}"
+        cause = (
+            f"{name} comes from changes in the {gene} gene. The protein helps cells to take up iron, and without it "
+            f"iron builds up in the liver. The condition is inherited in an autosomal recessive pattern, so both copies "
+            f"are changed in each cell. The parents carry one copy each, and have no signs of the condition themselves."
+        )
+        epidemiology = (
+            f"The disorder is thought to affect 1 in {1000 * (number + 2):,} newborns. It has been found more often in "
+            f"{_PLACES[number % len(_PLACES)]} than elsewhere, for reasons that nobody has explained so far."
+        )
+        overview = f"Also called iron shadow {number}, Fedder {number}. {name} is a disorder of the skin and the liver."
+        first, second = _MEDICINES[number % 5], _MEDICINES[(number + 2) % 5]
+        treatment = (
+            f"Most people need no treatment at all, but the pain can be strong. It is relieved with anti-inflammatory "
+            f"medicines such as {first} or {second}."
+        )
+        rows.append((name, cause, epidemiology, overview, treatment))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("prose") / "prose.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        columns = "cause TEXT, epidemiology TEXT, overview TEXT, treatment TEXT"
+        connection.execute(f"CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT, {columns})")
+        connection.execute("CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name TEXT, form TEXT)")
+        statement = (
+            "INSERT INTO disease (disease_name, cause, epidemiology, overview, treatment) VALUES (?, ?, ?, ?, ?)"
+        )
+        connection.executemany(statement, _rows())
+        connection.execute("INSERT INTO drugs_info VALUES (1, 'Ibuprofen', 'tablet')")
+    return path
+
+
+@pytest.fixture(scope="module")
+def asked(path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Question]:
+    made = make_question_files(path, tmp_path_factory.mktemp("questions"), "en", per_type=100)
+    return [question for questions in made.values() for question in questions]
+
+
+def _of(asked: list[Question], task_type: str, column: str) -> list[Question]:
+    """Return the questions of a type whose evidence is cells of `column`."""
+    return [q for q in asked if q.task_type == task_type and {each.field for each in q.evidence} == {column}]
+
+
+def test_a_list_is_a_text_where_its_cells_are_prose(path: Path) -> None:
+    columns = fitted(description("en"), read_database(path)).tables["disease"].columns
+    assert {name: columns[name].kind for name in ("cause", "epidemiology")} == {"cause": "text", "epidemiology": "text"}
+    assert description("en").tables["disease"].columns["cause"].kind == "list"
+    assert "prevention" not in columns
+
+
+def test_a_phrase_inside_a_sentence_is_asked_for(asked: list[Question]) -> None:
+    genes = [q for q in _of(asked, "part", "cause") if "GEN" in q.answer and " " not in q.answer]
+    figures = [q for q in _of(asked, "part", "epidemiology") if q.answer.startswith("1 in ")]
+    assert genes and figures
+    for question in (*genes, *figures):
+        (cell,) = {each.quote for each in question.evidence}
+        assert f" {question.answer} " in cell
+    assert {q.answer for q in _of(asked, "part", "cause")} & {"autosomal recessive"}
+    names = [q.answer for q in _of(asked, "part", "overview")]
+    assert names and all(re.fullmatch(r"iron shadow (\d+); Fedder \1", answer) for answer in names)
+
+
+def test_what_a_sentence_lists_is_asked_for_by_its_noun(asked: list[Question]) -> None:
+    found = _of(asked, "examples", "treatment")
+    assert found
+    for question in found:
+        assert "medicines" in question.question
+        assert len(set(question.answer.split("; ")) & set(_MEDICINES)) == 2
+
+
+def test_a_phrase_of_two_long_cells_is_compared(asked: list[Question]) -> None:
+    found = [q for q in _of(asked, "comparison", "cause") if "GEN" in q.answer]
+    assert found
+    for question in found:
+        facts = dict(fact.split(": ") for fact in question.answer.split("; "))
+        cells = [each.quote for each in question.evidence]
+        assert len(facts) == 2
+        assert all(
+            any(f"{name} comes" in cell and f" {gene} " in cell for cell in cells) for name, gene in facts.items()
+        )
+
+
+def test_people_search_prose_for_names_and_codes(asked: list[Question]) -> None:
+    searched = [q for q in asked if q.task_type in {"search", "related", "count"} and "LIKE" in q.statements[-1]]
+    words = {word for q in searched for word in re.findall(r"(?:cause|epidemiology) LIKE '%(.+?)%'", q.statements[-1])}
+    assert words & set(_PLACES)
+    assert any(word.startswith("GEN") for word in words)
+    assert not words & {"The", "Most", "It", "Also"}
+    assert not any(word == "GEN1" for word in words)  # LIKE finds it in GEN10, too
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [("a(b", "is no regular expression"), ("ab", "needs one group, and has 0"), ("(a)(b)", "has 2")],
+)
+def test_a_pattern_that_cannot_find_one_phrase_is_refused(pattern: str, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Part(ask=("Which gene is behind {name}?",), pattern=pattern)
