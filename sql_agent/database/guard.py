@@ -15,7 +15,7 @@ from sqlglot.errors import ParseError, TokenError
 
 from sql_agent.database.answers import Row
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.schema import Schema
+from sql_agent.database.schema import MAX_HINT_CHARS, TRY, Schema
 from sql_agent.database.table_access import check_tables, shows_tables
 from sql_agent.errors import QueryError
 
@@ -25,6 +25,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|[\ud800-\udfff]")
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _FIRST_WORD = re.compile(r"[\s(]*([A-Za-z_]*)")
 _ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
 # Allowed arguments of exp.Subquery. Others are clauses after the parentheses, as in `(SELECT ...) ORDER BY x`.
@@ -180,7 +181,10 @@ def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
         position = match.end()
         if match["open"]:
             message = f"the quote {match['open']} at character {match.start() + 1} is never closed"
-            raise QueryError("syntax", message, hint="inside a text write '' for one quote")
+            doubled = _APOSTROPHE.sub("''", sql)
+            is_open = any(part["open"] for part in dialect.parts.finditer(doubled))
+            fits = not is_open and len(doubled) <= MAX_HINT_CHARS and "\n" not in doubled
+            raise QueryError("syntax", message, hint=TRY + doubled if fits else "inside a text write '' for one quote")
         quoted = match["quoted"]
         text += (between, quoted or " ")
         bare += (between, quoted[0] + "_" * (len(quoted) - 2) + quoted[-1] if quoted else " ")

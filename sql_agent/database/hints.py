@@ -21,7 +21,7 @@ from sql_agent.database.guard import check
 from sql_agent.database.hint_statements import Place, Variants
 from sql_agent.database.missing_joins import with_missing_joins
 from sql_agent.database.name_index import NameIndex, comparable, rest_pattern
-from sql_agent.database.schema import MAX_HINT_CHARS, fold, quoted
+from sql_agent.database.schema import MAX_HINT_CHARS, TRY, fold, quoted
 from sql_agent.database.source import Opened
 from sql_agent.database.text_places import MAX_CHARS_SEARCHED, TextPlaces, is_at, whole
 from sql_agent.errors import QueryError
@@ -36,13 +36,12 @@ MAX_TRIED = 8  # maximum number of statements that are run for a hint
 FEW_ROWS = 3  # a result with more rows gets no hint about empty columns
 _MAX_ROWS = 200  # maximum number of rows whose cells are searched for parts of a text
 _READ_INSTEAD = 5  # maximum number of filled columns that are read in place of an empty one
-_TRY = "try: "
 
 
 def suggested_statements(hint: str | None) -> tuple[str, ...]:
     """Return the statements that a hint tells the model to try, the best first."""
     lines = (hint or "").split("\n")
-    return tuple(line.removeprefix(_TRY) for line in lines if line.startswith(_TRY))
+    return tuple(line.removeprefix(TRY) for line in lines if line.startswith(TRY))
 
 
 class Hints(TextPlaces):
@@ -61,13 +60,13 @@ class Hints(TextPlaces):
 
         A hint has one or two lines. A line is `try: ` and a statement that finds rows, or a remark. A hint applies if
         the result has no rows, was cut off, or has up to three rows with only ids and names, or if a list such as
-        `name IN ('a', 'b')` has a text that is not the name of a row.
+        `name IN ('a', 'b')` or `name = 'a' OR name = 'b'` has a text that is not the name of a row.
         """
         records = answer.records
         counts_nothing = len(records) == 1 and all(cell in {None, 0} for cell in records[0])
         if not records or (counts_nothing and not _selects_a_column(tree)):
             return self._fitted(tree, self._after_nothing(tree))
-        if tree.find(exp.In) and (missing := self._fitted(tree, self._after_missing_names(tree))):
+        if tree.find(exp.In, exp.Or) and (missing := self._fitted(tree, self._after_missing_names(tree))):
             return missing
         if len(records) <= FEW_ROWS and (empty := self._fitted(tree, self._after_empty_columns(tree, answer))):
             return empty
@@ -86,8 +85,11 @@ class Hints(TextPlaces):
         more = "; select fewer columns to see more" if len(answer.columns) > 1 else ""
         return f"{answer.count} of {total} rows shown{more}"
 
-    def _rests(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[exp.Query]:
-        """Yield statements that read the rest of the cut cells of the only row of `answer`, the longest cell first."""
+    def _rests(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[str]:
+        """Yield how to read the rest of the cut cells of the only row of `answer`, the longest cell first.
+
+        These are remarks and no statements to try, because most answers stand in the part that is shown.
+        """
         if not isinstance(tree, exp.Select):
             return
         has_star = any(output.is_star for output in tree.selects)
@@ -95,8 +97,13 @@ class Hints(TextPlaces):
         cells = zip(outputs, answer.records[0], strict=True)
         cut = [(len(cell), output) for output, cell in cells if isinstance(cell, str) and cell.endswith(CUT)]
         for length, output in sorted(cut, key=lambda each: -each[0]):
-            rest = exp.Anonymous(this="substr", expressions=[output.copy(), exp.Literal.number(length)])
-            yield tree.select(rest, append=False)
+            column, start = output, length
+            while isinstance(column, exp.Substring) and column.text("start").isdigit():  # the rest of a rest
+                column, start = column.this, start + int(column.text("start")) - 1
+            rest = exp.Anonymous(this="substr", expressions=[column.copy(), exp.Literal.number(start)])
+            if self._finds_rows(tree.select(rest, append=False)):
+                column_sql, rest_sql = (each.sql(self._dialect.grammar) for each in (column, rest))
+                yield f"{column_sql} is cut; the rest: {rest_sql}"
 
     def after_unknown_column(self, tree: exp.Query, remark: str | None) -> str | None:
         """Return a hint for `tree`, which reads an unknown column: a statement to try instead, then `remark`.
@@ -182,7 +189,7 @@ class Hints(TextPlaces):
         return "\n".join(lines) or None
 
     def _line(self, found: exp.Query | str) -> str:
-        return found if isinstance(found, str) else f"{_TRY}{found.sql(self._dialect.grammar)}"
+        return found if isinstance(found, str) else f"{TRY}{found.sql(self._dialect.grammar)}"
 
     def _finds_rows(self, tree: exp.Query) -> bool:
         sql = tree.limit(1).sql(self._dialect.grammar)
@@ -307,15 +314,20 @@ class Hints(TextPlaces):
         changes: list[tuple[exp.Expr, exp.Expr | None]] = []
         for text in self._missing_names(tree):
             names = chain.from_iterable(self._names.find(text.text))
-            changes += [(text.node, exp.Literal.string(name.text)) for name in names if is_at(name, text)][:1]
+            literal = text.node if isinstance(text.node, exp.Literal) else text.node.find(exp.Literal)
+            right = [exp.Literal.string(name.text) for name in names if is_at(name, text)]
+            changes += [(literal, name) for name in right[:1] if literal is not None]
         if changes:
             yield edited(tree, changes)
 
     def _missing_names(self, tree: exp.Query) -> list[SearchedText]:
-        """Return the texts in lists of names that name no row."""
-        parts = conditions(tree, self._schema, self._dialect)
-        texts = [text for part in parts for text in part.texts if isinstance(text.node, exp.Literal)]
-        return [text for text in texts if self._is_name(text) and not self._is_listed(text)][:MAX_CONDITIONS]
+        """Return the texts in lists of names that name no row. Also names compared with `=` in an OR are a list."""
+        listed: list[SearchedText] = []
+        for part in conditions(tree, self._schema, self._dialect):
+            names = [text for text in part.texts if self._is_name(text)]
+            equal = [text for text in names if isinstance(text.node, exp.EQ)]
+            listed += [t for t in names if isinstance(t.node, exp.Literal) or (len(equal) > 1 and t in equal)]
+        return [text for text in listed if not self._is_listed(text)][:MAX_CONDITIONS]
 
     def _is_listed(self, text: SearchedText) -> bool:
         if any(is_at(name, text) and name.text == text.text for name in self._names.exact(text.text)):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sql_agent.errors import DatabaseFileError
 
 MAX_HINT_CHARS = 200  # a small limit, for models with a small context
+TRY = "try: "  # begins the line of a hint that is a statement to run
 _TABLES_DESCRIBED = 4  # hints about a database with more tables list no columns
 _MISSPELT = 0.8  # minimum similarity of a column to its misspelt name, as `difflib` reckons it
 _MUCH_NEARER = 0.1  # a column of another table is suggested if its similarity is higher by at least this much

@@ -5,7 +5,7 @@ An answer is correct if the queries read its evidence (if a refusal is right: se
     if the reference has facts: the answer contains every fact (or enough of them) as whole words, in a clause without
         negation, and after the fact's owner, if any; it contains no other value of the column asked for and no wrong
         item of a list; the question, the reference or the evidence contains each number of the answer; amounts are
-        compared as `Reader.amounts` shows them, and an amount alone need not repeat the words of the question
+        compared as `Reader.amounts` shows them, and a figure need not repeat the words of the question
     if the reference is yes or no: the answer begins with that word and does not contain the other word
     if the reference is a number: the answer contains this number, no other number, and no word such as "about"
     if the reference is a refusal: all items of the answer but one contain a negation, and none a value or a number
@@ -78,13 +78,14 @@ def _with_owners(question: Question, reader: Reader) -> list[Fact]:
 
 
 def _completed(answer: str, item: str, asked: str, reader: Reader) -> str:
-    """Return `item` if `answer` is only its amount and the question has its other words, else `answer`."""
+    """Return `item` if `answer` has all its numbers and the question its other words, else `answer`."""
     if _EITHER.search(asked):
         return answer
     for amount in (reader.amounts(answer), reader.amounts(reader.only_scope(asked) + answer)):
-        if _NUMBER.fullmatch(amount) and amount in (whole := reader.amounts(item)):
+        if _NUMBER.search(amount) and amount in (whole := reader.amounts(item)):
             before, _, after = whole.partition(amount)
-            return item if before in asked and after in asked else answer
+            is_said = before in asked and after in asked and not _NUMBER.search(before + after)
+            return item if is_said else answer
     return answer
 
 

@@ -18,7 +18,7 @@ from sql_agent.reward.judges.items import Reader, Words, is_prose, sentences, sp
 from sql_agent.reward.judges.reference_parser import Cells, Fact, has_looked, reference_facts
 from sql_agent.schemas import Lang
 
-_VERSION = 12  # raise it with every change of a verdict
+_VERSION = 13  # raise it with every change of a verdict
 _UNREAD = 0.05  # value of a fact that the answer gives but no query read
 _OTHER = 0.05  # factor for each item that is in a row, but is no fact
 

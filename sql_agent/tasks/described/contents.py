@@ -254,7 +254,8 @@ class Contents:
 
         A noun before two lists is left out.
         """
-        found = [match.groups() for match in self._examples.finditer(str(row.values[column] or ""))]
+        listings = self._examples.finditer(str(row.values[column] or ""))
+        found = [(match[1].lower(), match[2]) for match in listings]
         nouns = Counter(noun for noun, _ in found)
         lists = {noun: _LISTED.split(text) for noun, text in found}
         return {noun: items for noun, items in lists.items() if nouns[noun] == 1 and len(items) > 1}

@@ -15,9 +15,21 @@ from sql_agent.tasks.described.description import Part, fitted
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.medical_task import description, make_question_files
 
-_PLACES = tuple(
-    "Quebec Finland Sardinia Norway Japan Iceland Malta Ghana Peru Nepal Oman Cuba Chile Kenya Samoa Fiji".split()
+_PLACES = (
+    "Quebec",
+    "Finland",
+    "Sardinia",
+    "Norway",
+    "Japan",
+    "Malta",
+    "Ghana",
+    "Peru",
+    "Nepal",
+    "Oman",
+    "Cuba",
+    "Chile",
 )
+_PLACES += ("Kenya", "Samoa", "Fiji", "Iceland")
 _MEDICINES = ("ibuprofen", "naproxen", "celecoxib", "aspirin", "ketoprofen")
 
 
@@ -27,8 +39,8 @@ def _rows() -> list[tuple[str, str, str, str, str]]:
         name, gene = f"{'Abcdefghijkl'[number % 12].upper()}ostrel-{number} syndrome", f"GEN{number // 3}"
         cause = (
             f"{name} comes from changes in the {gene} gene. The protein helps cells to take up iron, and without it "
-            f"iron builds up in the liver. The condition is inherited in an autosomal recessive pattern, so both copies "
-            f"are changed in each cell. The parents carry one copy each, and have no signs of the condition themselves."
+            f"iron builds up in the liver. The condition is inherited in an autosomal recessive pattern, so both "
+            f"copies are changed in each cell. The parents carry one copy each, and have no signs of it."
         )
         epidemiology = (
             f"The disorder is thought to affect 1 in {1000 * (number + 2):,} newborns. It has been found more often in "
