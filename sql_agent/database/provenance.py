@@ -37,6 +37,7 @@ _IDENTIFIER = re.compile(r"(?=.*[A-Za-z])(?=.*\d{4})[\w()（）-]{6,40}")
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
 _ANOTHER = "—"  # the text that replaces the text of a cell
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_SEVERAL = re.compile("[:;：；]")  # in an answer that may name its row
 
 Records = Sequence[tuple[Cell, ...]]
 
@@ -52,13 +53,13 @@ def judge_case(  # noqa: PLR0917  the parts of a graded rollout
     """Return the input of a judge for `answer`, with the evidence that `calls` read and the evidence's row names.
 
     `names` is `RequiredSchema.names` of the task. `reader` must be for the question's language. Row names are looked up
-    only for an answer with a colon.
+    only for an answer with a colon or a semicolon.
     """
     conclusion = reader.number_or_yes_no(question.answer, question.question)
     read = None
     if question.evidence:
         read = evidence_read(database, calls, question.evidence, conclusion, question.statements, names)
-    named = row_names(question.evidence, database, names) if ":" in answer or "：" in answer else ()
+    named = row_names(question.evidence, database, names) if _SEVERAL.search(answer) else ()
     return JudgeCase(question=question, answer=answer, calls=tuple(calls), evidence_read=read, row_names=named)
 
 

@@ -81,11 +81,13 @@ def _completed(answer: str, item: str, asked: str, reader: Reader) -> str:
     """Return `item` if `answer` has all its numbers and the question its other words, else `answer`."""
     if _EITHER.search(asked):
         return answer
-    for amount in (reader.amounts(answer), reader.amounts(reader.only_scope(asked) + answer)):
-        if _NUMBER.search(amount) and amount in (whole := reader.amounts(item)):
-            before, _, after = whole.partition(amount)
-            is_said = before in asked and after in asked and not _NUMBER.search(before + after)
-            return item if is_said else answer
+    amounts = (reader.amounts(text) for text in (answer, reader.only_scope(asked) + answer))
+    forms = [(answer, item), *((amount, reader.amounts(item)) for amount in amounts)]
+    for given, whole in forms:
+        if _NUMBER.search(given) and given in whole:
+            before, _, after = whole.partition(given)
+            if before in asked and after in asked and not _NUMBER.search(before + after):
+                return item
     return answer
 
 

@@ -22,7 +22,7 @@ from sql_agent.tasks.described.words import wordings
 LONGEST_ANSWER = 250  # maximum number of characters of a cell that is an answer
 # A word of a text: letters, or a short Chinese clause between punctuation marks.
 WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
-_SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
+SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
 _LISTED = re.compile(r",? (?:and|or) |[;,] |[；，、]")  # what separates items inside a sentence; "1,000" is one item
 # A word in a long text that people search for: a name or a code, such as a gene, inside a sentence.
 _NAMED = re.compile(r"(?<=[a-z,;(] )[A-Z][A-Za-z0-9]{2,}(?:-[A-Za-z0-9]+)*")
@@ -153,7 +153,7 @@ class Contents:
 
     def sentences(self, row: Row, column: str) -> list[str]:
         """Return the distinct sentences of a text, or of the items of a list."""
-        pieces = [part for piece in self._pieces(row, column) for part in _SENTENCE_END.split(piece)]
+        pieces = [part for piece in self._pieces(row, column) for part in SENTENCE_END.split(piece)]
         return _distinct(piece.strip().rstrip(".").strip() for piece in pieces)
 
     def _items(self, row: Row, column: str) -> list[str]:

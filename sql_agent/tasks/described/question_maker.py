@@ -17,9 +17,10 @@ from sql_agent.database.provenance import judge_case
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.facts_judge import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words, is_prose
-from sql_agent.schemas import Cell, QueryAnswer, QueryCall, Question
+from sql_agent.schemas import Cell, Evidence, QueryAnswer, QueryCall, Question
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.conditions import Condition
+from sql_agent.tasks.described.contents import LONGEST_ANSWER, SENTENCE_END
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.failed_searches import FailedSearches, Route, finds_nothing
 from sql_agent.tasks.described.names import OtherNames
@@ -202,7 +203,7 @@ class QuestionMaker:
             answer=self._catalog.words["ends"].join(draft.facts),
             lang=self._catalog.description.lang,
             sql="; ".join(route.statements),
-            evidence=tuple(dict.fromkeys(draft.evidence)),
+            evidence=tuple(dict.fromkeys(self._quoted(item, draft.facts) for item in draft.evidence)),
             task_type=draft.task_type,
             enough=draft.enough,
         )
@@ -215,6 +216,21 @@ class QuestionMaker:
             self.refused[problem] += 1
             return None
         return question
+
+    def _quoted(self, item: Evidence, facts: Sequence[str]) -> Evidence:
+        """Return `item`, of a long cell only the sentences with the facts, because a run cuts long cells."""
+        if len(item.quote) <= LONGEST_ANSWER:
+            return item
+        told = [fact.partition(self._catalog.words["colon"])[2] or fact for fact in facts]
+        parts = [part for fact in told for part in fact.split(self._catalog.words["comma"])]
+        found = [re.search(rf"(?<!\w){re.escape(part)}(?!\w)", item.quote) for part in parts]
+        places = [place for match in found if match is not None for place in match.span()]
+        if not places:
+            return item
+        ends = [0, *(stop.end() for stop in SENTENCE_END.finditer(item.quote)), len(item.quote)]
+        first = max(end for end in ends if end <= min(places))
+        last = min(end for end in ends if end >= max(places))
+        return item.model_copy(update={"quote": item.quote[first:last].strip()})
 
     def _problem_of_size(self, statements: Sequence[str], found: Sequence[QueryAnswer]) -> str | None:
         """Return a problem if a result lacks rows. The cells of a result with one row may be cut."""

@@ -215,13 +215,15 @@ def test_an_amount_with_another_number_unit_scope_or_patient_is_not_accepted(ref
         ("below 25 °C", "25 °C", "Below what temperature is it stored?", True),
         ("below 25 °C", "above 25 °C", "Is it stored above or below 25 °C?", False),
         ("below 25 °C", "25 °C", "Is it stored above or below 25 °C?", False),
+        ("1 in 31,000 people", "1 in 31,000", "One in how many people has it?", True),
+        ("1 in 31,000 people", "1 in 31,000", "How common is it?", False),
+        ("1 in 31,000 people", "1 in 31", "One in how many people has it?", False),
+        ("1 in 31,000 people", "1 in 3,100", "One in how many people has it?", False),
         ("headache", "You may get a headache once treatment starts.", "What may it cause?", True),
         ("成人一次3片；儿童一次1片", "3片；1片", "成人和儿童一次各吃几片？", False),
     ],
 )
-def test_an_amount_alone_need_not_repeat_the_question(
-    reference: str, answer: str, question: str, accepted: bool
-) -> None:
+def test_a_figure_need_not_repeat_the_question(reference: str, answer: str, question: str, accepted: bool) -> None:
     assert accepts(reference, answer, question) is accepted
 
 

@@ -15,7 +15,7 @@ from sql_agent.tasks.described.description import Part, fitted
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.medical_task import description, make_question_files
 
-_PLACES = (
+_PLACES: tuple[str, ...] = (
     "Quebec",
     "Finland",
     "Sardinia",
