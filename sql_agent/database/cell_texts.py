@@ -14,6 +14,7 @@ MAX_ROWS = 20_000  # maximum for one table
 MAX_CHARS = 20_000_000  # maximum for all tables, in equal shares; a table may exceed its share by one page
 _PAGE = 1_000  # rows that are read at once
 _MOST_FOUND = 1_000  # maximum number of inspected occurrences of a text in a column
+_SHORT = 4  # maximum number of characters of a text that is often a part of other words
 _MAX_SEARCHED = 30  # only this many characters of a text are searched for parts; a longer text is a sentence
 _MOST_COUNTED = 4  # maximum number of parts whose frequency in cells is counted
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
@@ -33,8 +34,14 @@ class CellTexts:
         self.columns = columns
 
     def columns_with(self, text: str) -> dict[_Column, int]:
-        """Return {column: occurrences of `text`} without zeros, the highest count first; case is ignored."""
-        counts = {column: cells.count(text.lower()) for column, cells in self.columns.items()}
+        """Return {column: occurrences of `text`} without zeros, the highest count first; case is ignored.
+
+        Up to four ASCII letters are counted only where they are a word, because "EMA" does not mean "oedema".
+        """
+        key = text.lower()
+        counts = {column: cells.count(key) for column, cells in self.columns.items()}
+        if len(key) <= _SHORT and key.isascii():
+            counts = {column: sum(map(_is_alone, self.beside(key, column))) for column, n in counts.items() if n}
         return {column: count for column, count in sorted(counts.items(), key=lambda each: -each[1]) if count}
 
     def beside(self, text: str, column: _Column) -> Iterator[tuple[str, str]]:
@@ -50,6 +57,10 @@ class CellTexts:
             end = at + len(text)
             yield _nearest(cells[max(0, at - 2) : at][::-1]), _nearest(cells[end : end + 2])
             at = cells.find(text, end)
+
+
+def _is_alone(sides: tuple[str, str]) -> bool:
+    return not any(side.strip() and side.isascii() for side in sides)
 
 
 def _nearest(characters: str) -> str:

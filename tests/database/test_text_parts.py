@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,14 @@ def test_the_longest_part_that_stands_in_the_column_is_told(forms: Database, tex
     nowhere = f"nothing is like '{text}'; LIKE '%part%' finds parts"
     first = f"try: SELECT pack FROM t WHERE {expected}" if expected else nowhere
     assert (told or "").partition("\n")[0] == first
+
+
+@pytest.mark.parametrize(("text", "expected"), [("EMA", None), ("oil", "oil"), ("HIV", "HIV")])
+def test_a_short_word_is_found_only_where_it_is_a_word(tmp_path: Path, text: str, expected: str | None) -> None:
+    rows = [("a", "granted", "oedema; boils"), ("b", "refused", "HIV感染; oil baths")]
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute("CREATE TABLE t (name TEXT, approval TEXT, effects TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    with open_database(tmp_path / "t.db", RequiredSchema({"t": ("name",)}, hint="-")) as opened:
+        told = opened.query(f"SELECT name FROM t WHERE approval LIKE '%{text}%'").hint or ""
+    assert ("effects LIKE" in told) is (expected is not None)
