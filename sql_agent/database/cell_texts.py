@@ -41,7 +41,8 @@ class CellTexts:
         key = text.lower()
         counts = {column: cells.count(key) for column, cells in self.columns.items()}
         if len(key) <= _SHORT and key.isascii():
-            counts = {column: sum(map(_is_alone, self.beside(key, column))) for column, n in counts.items() if n}
+            word = re.compile(rf"{re.escape(key)}(?![a-z0-9])")
+            counts = {column: _words(word, self.columns[column]) for column, count in counts.items() if count}
         return {column: count for column, count in sorted(counts.items(), key=lambda each: -each[1]) if count}
 
     def beside(self, text: str, column: _Column) -> Iterator[tuple[str, str]]:
@@ -59,8 +60,13 @@ class CellTexts:
             at = cells.find(text, end)
 
 
-def _is_alone(sides: tuple[str, str]) -> bool:
-    return not any(side.strip() and side.isascii() for side in sides)
+def _words(word: re.Pattern[str], cells: str) -> int:
+    """Return how many matches of `word` in `cells` have no ASCII letter or digit before them.
+
+    A lookbehind would make the search ten times as slow.
+    """
+    before = (cells[max(0, match.start() - 1) : match.start()] for match in word.finditer(cells))
+    return sum(not (character.isascii() and character.isalnum()) for character in before)
 
 
 def _nearest(characters: str) -> str:

@@ -181,16 +181,26 @@ def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
         position = match.end()
         if match["open"]:
             message = f"the quote {match['open']} at character {match.start() + 1} is never closed"
-            doubled = _APOSTROPHE.sub("''", sql)
-            is_open = any(part["open"] for part in dialect.parts.finditer(doubled))
-            fits = not is_open and len(doubled) <= MAX_HINT_CHARS and "\n" not in doubled
-            raise QueryError("syntax", message, hint=TRY + doubled if fits else "inside a text write '' for one quote")
+            raise QueryError("syntax", message, hint=_with_apostrophes(sql, dialect))
         quoted = match["quoted"]
         text += (between, quoted or " ")
         bare += (between, quoted[0] + "_" * (len(quoted) - 2) + quoted[-1] if quoted else " ")
     text.append(sql[position:])
     bare.append(sql[position:])
     return "".join(text), "".join(bare)
+
+
+def _with_apostrophes(sql: str, dialect: Dialect) -> str:
+    """Return a hint for a statement with an open quote: the statement with '' inside words, if it is a query then."""
+    doubled = _APOSTROPHE.sub("''", sql)
+    is_query = doubled != sql
+    try:
+        if is_query:
+            parse(clean(doubled, dialect), dialect)
+    except QueryError:
+        is_query = False
+    fits = is_query and len(doubled) <= MAX_HINT_CHARS and "\n" not in doubled
+    return TRY + doubled if fits else "inside a text write '' for one quote"
 
 
 def _first_word(text: str) -> str:

@@ -97,9 +97,7 @@ class Hints(TextPlaces):
         cells = zip(outputs, answer.records[0], strict=True)
         cut = [(len(cell), output) for output, cell in cells if isinstance(cell, str) and cell.endswith(CUT)]
         for length, output in sorted(cut, key=lambda each: -each[0]):
-            column, start = output, length
-            while isinstance(column, exp.Substring) and column.text("start").isdigit():  # the rest of a rest
-                column, start = column.this, start + int(column.text("start")) - 1
+            column, start = _rest_of(output, length)
             rest = exp.Anonymous(this="substr", expressions=[column.copy(), exp.Literal.number(start)])
             if self._finds_rows(tree.select(rest, append=False)):
                 column_sql, rest_sql = (each.sql(self._dialect.grammar) for each in (column, rest))
@@ -326,7 +324,8 @@ class Hints(TextPlaces):
         for part in conditions(tree, self._schema, self._dialect):
             names = [text for text in part.texts if self._is_name(text)]
             equal = [text for text in names if isinstance(text.node, exp.EQ)]
-            listed += [t for t in names if isinstance(t.node, exp.Literal) or (len(equal) > 1 and t in equal)]
+            listed += [text for text in names if isinstance(text.node, exp.Literal)]
+            listed += equal if len(equal) > 1 else []
         return [text for text in listed if not self._is_listed(text)][:MAX_CONDITIONS]
 
     def _is_listed(self, text: SearchedText) -> bool:
@@ -395,6 +394,18 @@ class Hints(TextPlaces):
             return None
         columns = zip(others, zip(*rows, strict=True), strict=True)
         return [column for column, cells in columns if not all(map(_is_empty, cells))]
+
+
+def _rest_of(output: exp.Expr, length: int) -> tuple[exp.Expr, int]:
+    """Return the column of `output` and where its rest begins, after `length` shown characters: a rest has a rest, too.
+
+    For other outputs than substr(column, start), return `output` itself.
+    """
+    parts = list(output.iter_expressions())
+    is_rest = output.sql().casefold().startswith("substr") and len(parts) == 2
+    if is_rest and isinstance(parts[0], exp.Column) and parts[1].name.isdigit():
+        return parts[0], int(parts[1].name) - 1 + length
+    return output, length
 
 
 def _plain(words: str) -> str:

@@ -37,7 +37,7 @@ _IDENTIFIER = re.compile(r"(?=.*[A-Za-z])(?=.*\d{4})[\w()（）-]{6,40}")
 _LEAST_SEARCHED = 2  # minimum length, in characters, of a text for which a statement searches a cell
 _ANOTHER = "—"  # the text that replaces the text of a cell
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_SEVERAL = re.compile("[:;：；]")  # in an answer that may name its row
+_SEVERAL = re.compile("[:;：；]")  # punctuation of an answer that may name its row
 
 Records = Sequence[tuple[Cell, ...]]
 

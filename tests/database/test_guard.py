@@ -92,6 +92,7 @@ def test_a_refusal_names_its_kind(sql: str, kind: str) -> None:
         ("SELECT med_name，form FROM drugs_info", "','"),
         ("SELECT id FROM disease WHERE name = 'Crohn's'", "try: SELECT id FROM disease WHERE name = 'Crohn''s'"),
         ("SELECT id FROM disease WHERE name = 'x", "write '' for one quote"),
+        ("DELETE FROM disease WHERE disease_name = 'Crohn's disease'", "write '' for one quote"),
         ("SELECT left(disease_name, 3) FROM disease", "substr"),
         ("SELECT year(create_at) FROM disease", "strftime"),
         ("SELECT TOP 3 id FROM disease", "LIMIT"),

@@ -36,6 +36,7 @@ _NEGATIVE = re.compile(
 )
 _ITEM = re.compile(r"[;；、\n]")
 _EITHER = re.compile(r"还是|\bor\b")
+_MORE = re.compile(rf"{_NUMBER.pattern}|thousand|million|billion|[千万亿]")  # what changes a number beside it
 _SHORTEST = 3  # minimum length of a value; a shorter value can be part of other words
 
 
@@ -86,7 +87,7 @@ def _completed(answer: str, item: str, asked: str, reader: Reader) -> str:
     for given, whole in forms:
         if _NUMBER.search(given) and given in whole:
             before, _, after = whole.partition(given)
-            if before in asked and after in asked and not _NUMBER.search(before + after):
+            if before in asked and after in asked and not _MORE.search(before + after):
                 return item
     return answer
 

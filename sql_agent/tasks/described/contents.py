@@ -24,9 +24,8 @@ LONGEST_ANSWER = 250  # maximum number of characters of a cell that is an answer
 WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
 SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
 _LISTED = re.compile(r",? (?:and|or) |[;,] |[；，、]")  # what separates items inside a sentence; "1,000" is one item
-# A word in a long text that people search for: a name or a code, such as a gene, inside a sentence.
-_NAMED = re.compile(r"(?<=[a-z,;(] )[A-Z][A-Za-z0-9]{2,}(?:-[A-Za-z0-9]+)*")
 _LOWER = re.compile(r"\b[a-z][a-z0-9]{2,}(?:-[a-z0-9]+)*")
+_ASKED = re.compile(r"[^.!?;\n]+\?(?=\s)")  # a heading such as "What causes it?"
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
 _LARGE = 1000  # minimum number of rows of a large table
 
@@ -153,7 +152,8 @@ class Contents:
 
     def sentences(self, row: Row, column: str) -> list[str]:
         """Return the distinct sentences of a text, or of the items of a list."""
-        pieces = [part for piece in self._pieces(row, column) for part in SENTENCE_END.split(piece)]
+        texts = (_ASKED.sub("", piece) for piece in self._pieces(row, column))
+        pieces = [part for text in texts for part in SENTENCE_END.split(text)]
         return _distinct(piece.strip().rstrip(".").strip() for piece in pieces)
 
     def _items(self, row: Row, column: str) -> list[str]:
@@ -232,6 +232,7 @@ class Contents:
         if part.pattern:
             found = _distinct(re.findall(part.pattern, str(row.values[column] or "")))
             items = _distinct(map(str.strip, _LISTED.split(found[0]))) if len(found) == 1 else []
+            items = [item for item in items if fold(item) != fold(row.name)]
         if part.splits:
             items = _distinct(p.strip() for item in items for p in re.split(f"[{re.escape(part.splits)}]", item))
         if part.label:
@@ -252,13 +253,17 @@ class Contents:
     def examples(self, row: Row, column: str) -> dict[str, list[str]]:
         """Return what the sentences of a cell list, by noun: "antibiotics such as doxycycline or rifampin".
 
-        A noun before two lists is left out.
+        A noun that introduces two lists is left out, because a question about it would be ambiguous.
         """
         listings = self._examples.finditer(str(row.values[column] or ""))
         found = [(match[1].lower(), match[2]) for match in listings]
         nouns = Counter(noun for noun, _ in found)
         lists = {noun: _LISTED.split(text) for noun, text in found}
-        return {noun: items for noun, items in lists.items() if nouns[noun] == 1 and len(items) > 1}
+        return {
+            noun: items
+            for noun, items in lists.items()
+            if nouns[noun] == 1 and len(items) > 1 and not any(map(self._clause.search, items))
+        }
 
     @cached_property
     def _examples(self) -> re.Pattern[str]:
@@ -271,9 +276,10 @@ class Contents:
         if described.vocabulary:
             sources = [column_of(name, table) for name in described.vocabulary]
             words = {word for source in sources for word in self._words_of_column(*source)}
+            if described.kind == "text" and described.pattern:
+                found = {word for cell in self._cells(table, column) for word in re.findall(described.pattern, cell)}
+                words |= {word for word in found if word.lower() not in self._common_words}
             if described.kind == "text":
-                cells = (str(row.values[column] or "") for row in self.rows[table])
-                words |= {word for cell in cells for word in _NAMED.findall(cell)} - self._common_words
                 words = {word for word in words if self._stands_alone(table, column, fold(word))}
             return {word: frozenset(self._containing(table, column, fold(word))) for word in sorted(words)}
         places: dict[str, list[int]] = {}
@@ -322,13 +328,14 @@ class Contents:
 
     @cached_property
     def _common_words(self) -> frozenset[str]:
-        """The words in capitals that are also written without: "Laboratories" in a title is no name."""
-        found: set[str] = set()
-        for name, table in self.description.tables.items():
-            for column in table.columns:
-                for cell in self.database.tables[name].cells(column):
-                    found.update(_LOWER.findall(str(cell)))
-        return frozenset(word[0].upper() + word[1:] for word in found)
+        """The words that some cell writes in lower case. A capital does not make them names."""
+        tables = self.description.tables.items()
+        cells = (cell for name, table in tables for column in table.columns for cell in self._cells(name, column))
+        return frozenset().union(*(_LOWER.findall(cell) for cell in cells))
+
+    def _cells(self, table: str, column: str) -> Iterator[str]:
+        """Yield the cells of a column as texts, "" for an empty one."""
+        return ("" if cell is None else str(cell) for cell in self.database.tables[table].cells(column))
 
     @cache
     def cells_with(self, table: str, column: str, part: str) -> int:

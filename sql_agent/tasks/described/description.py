@@ -67,6 +67,17 @@ def _with(*slots: str) -> AfterValidator:
     return AfterValidator(checked)
 
 
+def _with_one_group(pattern: str) -> str:
+    try:
+        groups = re.compile(pattern or "()").groups
+    except re.error as error:
+        raise ValueError(f"`pattern` is no regular expression: {error}") from None
+    if groups != 1:
+        raise ValueError(f"`pattern` needs one group, and has {groups}")
+    return pattern
+
+
+_Pattern = Annotated[str, AfterValidator(_with_one_group)]
 _OfRow = Annotated[Wordings, _with("name")]
 _OfValue = Annotated[Wordings, _with("value")]
 
@@ -76,20 +87,20 @@ class Part(Record):
 
     `ask` has ways to ask for these items, `ask_two` for those of {name} and {other}, and `ask_same` to ask whether they
     are the same. A cell is not asked about if an item contains one of `unclear`, but none of `words` outside of it.
-    The items of a text are its sentences. With `pattern`, the only item is the group of this regular expression, such
-    as a figure in a sentence; a cell in which it finds nothing or several texts is not asked about. Each character of
-    `splits` divides items further. If the cell of the column
-    `instead` is empty, the items answer questions about that column. With `ages`, only the item for {age} is asked for.
-    `same_row` are columns: if the cell of one is empty, and the item is the name of another row, the cell of that row
-    answers. If `absent` has words, a question about a filled cell is unanswerable when the row has neither these nor
-    `words`.
+    The items of a text are its sentences. `pattern` is a regular expression with one group. The text that it finds,
+    such as a figure in a sentence, is the answer, and a list in this text becomes several items. A cell in which it
+    finds nothing or several texts is not asked about. Each character of `splits` divides items further. If the cell of
+    the column `instead` is empty, the items answer questions about that column. With `ages`, only the item for
+    {age} is asked for. `same_row` are columns: if the cell of one is empty, and the item is the name of another
+    row, the cell of that row answers. If `absent` has words, a question about a filled cell is unanswerable when
+    the row has neither these nor `words`.
     """
 
     ask: _OfRow = ()
     ask_two: Annotated[Wordings, _with("name", "other")] = ()
     words: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
-    pattern: str = ""
+    pattern: _Pattern = ""
     splits: str = ""
     label: str = ""
     instead: str = ""
@@ -102,12 +113,6 @@ class Part(Record):
     def _complete(self) -> Self:
         if not (self.words or self.label or self.pattern) or not (self.ask or self.instead):
             raise ValueError("a part needs `words`, `label` or `pattern`, and `ask` or `instead`")
-        try:
-            groups = re.compile(self.pattern or "()").groups
-        except re.error as error:
-            raise ValueError(f"`pattern` is no regular expression: {error}") from None
-        if groups != 1:
-            raise ValueError(f"`pattern` needs one group, and has {groups}")
         return self
 
 
@@ -122,6 +127,7 @@ class Column(Record):
     values     the values of a category or a flag, if they are few; the model sees them
     near       columns that people confuse with this one
     vocabulary  columns (of another table: "table.column") whose items people search for in this one
+    pattern    a regular expression that finds what people search for in this column if it is prose, such as genes
     words      words that people search for in this column; in a column of names, they also search for other words
     unsaid     nobody searches for an item that contains one of these texts
     asides     what people say before a {question} about a row whose cell has {value}
@@ -149,6 +155,7 @@ class Column(Record):
     values: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = ()
+    pattern: _Pattern = ""
     words: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
     asides: Annotated[Wordings, _with("value", "question")] = ()
@@ -345,7 +352,7 @@ def read_description(path: Path) -> Description:
 def fitted(description: Description, database: DatabaseRows) -> Description:
     """Return the part of `description` for the tables and columns of a database. A list that is prose becomes a text.
 
-    People search prose for the names of the other tables' rows.
+    People search prose for the names of the other tables' rows, and prose that does not say a thing does not deny it.
     """
     columns = {name: table.columns for name, table in database.tables.items()}
     names = {f"{name}.{table.name}": name for name, table in description.tables.items() if name in columns}
@@ -368,10 +375,15 @@ def fitted(description: Description, database: DatabaseRows) -> Description:
             return column.model_copy(update=update)
 
         kept = {key: of_column(key, column) for key, column in table.columns.items() if has(key)}
+
+        def of_claim(claim: Claim) -> Claim:
+            are_lists = all(kept[column].kind == table.columns[column].kind for column in claim.columns)
+            return claim.model_copy(update={"silent": claim.silent and are_lists})
+
         return table.model_copy(
             update={
                 "columns": kept,
-                "claims": {key: claim for key, claim in table.claims.items() if has(*claim.columns)},
+                "claims": {key: of_claim(claim) for key, claim in table.claims.items() if has(*claim.columns)},
                 "searches": {key: search for key, search in table.searches.items() if has(*search.columns)},
                 "asked": {key: tuple(filter(has, names)) for key, names in table.asked.items()},
                 "pairs": {key: tuple(pair for pair in pairs if has(*pair)) for key, pairs in table.pairs.items()},

@@ -33,6 +33,7 @@ _NAME_SHARE = 0.25  # share of the questions about one row that call the row by 
 _PART_SHARE = 0.4  # share of the questions with another name that search it with LIKE, if LIKE finds the row
 _SAID_SHARE = 0.5  # share of the searches for a value that say an everyday word for the value, if there is one
 _KNOWN_SHARE = 0.4  # share of the questions with an everyday word whose first statement has the database's word
+_SHORTEST_SPAN = 4  # minimum number of characters of a fact whose sentence in a cell is known
 _MOST_LISTED = 20  # maximum number of rows of an answer
 _BOTH_SHARE = 0.12  # share of the questions about one cell whose statement reads a second column
 _SEVERAL_CLAUSES = re.compile(r"[，,]\s*\D")  # a question with several clauses gets no remark
@@ -218,8 +219,11 @@ class QuestionMaker:
         return question
 
     def _quoted(self, item: Evidence, facts: Sequence[str]) -> Evidence:
-        """Return `item`, of a long cell only the sentences with the facts, because a run cuts long cells."""
-        if len(item.quote) <= LONGEST_ANSWER:
+        """Return `item`, of a long cell only the sentences with the facts, because a run cuts long cells.
+
+        An answer that is no span of the cell, such as yes or an age of two digits, needs the whole cell.
+        """
+        if len(item.quote) <= LONGEST_ANSWER or any(len(fact) < _SHORTEST_SPAN for fact in facts):
             return item
         told = [fact.partition(self._catalog.words["colon"])[2] or fact for fact in facts]
         parts = [part for fact in told for part in fact.split(self._catalog.words["comma"])]

@@ -218,6 +218,7 @@ def test_an_amount_with_another_number_unit_scope_or_patient_is_not_accepted(ref
         ("1 in 31,000 people", "1 in 31,000", "One in how many people has it?", True),
         ("1 in 31,000 people", "1 in 31,000", "How common is it?", False),
         ("1 in 31,000 people", "1 in 31", "One in how many people has it?", False),
+        ("1 in 1 million", "1 in 1", "How many out of a million get it?", False),
         ("1 in 31,000 people", "1 in 3,100", "One in how many people has it?", False),
         ("headache", "You may get a headache once treatment starts.", "What may it cause?", True),
         ("成人一次3片；儿童一次1片", "3片；1片", "成人和儿童一次各吃几片？", False),
