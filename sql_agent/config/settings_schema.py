@@ -80,6 +80,9 @@ class DatabaseSettings(Section):
         1500, "maximum characters of a query's result, as JSON without the hint, that the model gets"
     )
 
+    def limits(self) -> QueryLimits:
+        return QueryLimits(deadline_s=self.deadline_s, max_rows=self.max_rows, max_chars=self.max_chars)
+
 
 class DataSettings(Section):
     """The training and validation questions."""
@@ -409,8 +412,3 @@ class Settings(Section):
                 "must be the name of a folder without a path, such as night-1; runs_dir sets the parent folder"
             )
         return name
-
-    def database_limits(self) -> QueryLimits:
-        return QueryLimits(
-            deadline_s=self.database.deadline_s, max_rows=self.database.max_rows, max_chars=self.database.max_chars
-        )

@@ -140,13 +140,13 @@ class Task:
             if name is None and settings.agent.tool == "mcp":
                 self.open_database(settings).close()
                 continue
-            open_source(self.source_of(settings, name), self.schema, settings.database_limits())
+            open_source(self.source_of(settings, name), self.schema, settings.database.limits())
 
     def open_database(self, settings: Settings) -> Database:
         """Open the run's own database, through an MCP server if `agent.tool` is mcp. Raises DatabaseFileError."""
         if settings.agent.tool == "mcp":
             return McpDatabase(tool_server(settings))
-        return open_database(self.database_source(settings), self.schema, settings.database_limits())
+        return open_database(self.database_source(settings), self.schema, settings.database.limits())
 
     def databases(self, settings: Settings, own: Source | None = None) -> DatabasePool:
         """Return a pool that opens databases by `Question.database` on first use. `own` replaces the run's database.
@@ -158,7 +158,7 @@ class Task:
             if name is None and own is None:
                 return self.open_database(settings)
             source = own if own and name is None else self.source_of(settings, name)
-            return open_database(source, self.schema, settings.database_limits())
+            return open_database(source, self.schema, settings.database.limits())
 
         return DatabasePool(open_named)
 

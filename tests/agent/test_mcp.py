@@ -116,7 +116,7 @@ async def check(session: ClientSession, path: Path) -> None:
     columns = json.loads(content.text)
     assert columns.keys() == {"drugs_info", "disease"}
     assert all(name in str(tool.description) for names in columns.values() for name in names)
-    with open_database(path, SCHEMA, load_settings(LIMITS).database_limits()) as database:
+    with open_database(path, SCHEMA, load_settings(LIMITS).database.limits()) as database:
         for sql in (FOUND, MISSED, "SELECT id FROM disease", "DELETE FROM disease", "SELECT * FROM secrets"):
             here = json.loads(await QueryTool(database)(sql))
             result = await session.call_tool(TOOL_NAME, {"sql": sql})
@@ -172,7 +172,7 @@ def remote(url: str) -> Iterator[Database]:
 
 @pytest.mark.slow
 def test_the_agent_has_the_same_database_behind_a_server(remote: Database, path: Path) -> None:
-    with open_database(path, SCHEMA, load_settings(LIMITS).database_limits()) as local:
+    with open_database(path, SCHEMA, load_settings(LIMITS).database.limits()) as local:
         for sql in (FOUND, MISSED, SLOW, "SELECT * FROM disease", "SELECT 1", "SELECT * FROM secrets", "x" * 9000):
             assert remote.query(sql) == local.query(sql)
         assert (remote.schema.tables, remote.limits) == (local.schema.tables, local.limits)
@@ -205,7 +205,7 @@ def test_a_server_that_refuses_is_no_fault_of_a_statement(url: str, token: str |
 
 
 def described(**changed: object) -> dict[str, object]:
-    limits = load_settings(LIMITS).database_limits().model_dump()
+    limits = load_settings(LIMITS).database.limits().model_dump()
     return {"tables": [["disease", ["id"]]], "database": "main", "dialect": "sqlite", "limits": limits, **changed}
 
 

@@ -21,7 +21,7 @@ from sql_agent.database.sqlite.connection import read_only_connection
 from sql_agent.errors import DataError
 from sql_agent.questions.question_files import write_splits
 from sql_agent.questions.rewrite_checks import NamesIn
-from sql_agent.schemas import QueryLimits, Question, Style
+from sql_agent.schemas import Question, Style
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.description import Description, plain
 from sql_agent.tasks.described.detail_questions import DetailQuestions
@@ -67,8 +67,7 @@ _SEARCHED = {"search", "related", "range", "any_of", "negation"}
 _DRAWN = 8  # number of drafts for each wanted question, because the rows of many drafts are in several splits
 _THREADS = 4
 # The default limits of a run, with a longer deadline: no question may fail because the machine is busy.
-_RUN = DatabaseSettings()
-PATIENT = QueryLimits(deadline_s=30.0, max_rows=_RUN.max_rows, max_chars=_RUN.max_chars)
+PATIENT = DatabaseSettings().limits().model_copy(update={"deadline_s": 30.0})
 
 Made = dict[str, list[Question]]
 
