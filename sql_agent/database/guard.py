@@ -192,15 +192,14 @@ def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
 
 def _with_apostrophes(sql: str, dialect: Dialect) -> str:
     """Return a hint for a statement with an open quote: the statement with '' inside words, if it is a query then."""
-    doubled = _APOSTROPHE.sub("''", sql)
-    is_query = doubled != sql
+    remark, doubled = "inside a text write '' for one quote", _APOSTROPHE.sub("''", sql)
+    if doubled == sql or len(doubled) > MAX_HINT_CHARS or "\n" in doubled:
+        return remark
     try:
-        if is_query:
-            parse(clean(doubled, dialect), dialect)
+        parse(clean(doubled, dialect), dialect)
     except QueryError:
-        is_query = False
-    fits = is_query and len(doubled) <= MAX_HINT_CHARS and "\n" not in doubled
-    return TRY + doubled if fits else "inside a text write '' for one quote"
+        return remark
+    return TRY + doubled
 
 
 def _first_word(text: str) -> str:

@@ -86,9 +86,9 @@ class Hints(TextPlaces):
         return f"{answer.count} of {total} rows shown{more}"
 
     def _rests(self, tree: exp.Query, answer: QueryAnswer) -> Iterator[str]:
-        """Yield how to read the rest of the cut cells of the only row of `answer`, the longest cell first.
+        """Yield a remark on each cut cell of the only row of `answer`, the longest first: how to read the rest of it.
 
-        These are remarks and no statements to try, because most answers stand in the part that is shown.
+        A remark is no statement to try, because the part of a cell that is shown has most answers.
         """
         if not isinstance(tree, exp.Select):
             return
@@ -319,7 +319,7 @@ class Hints(TextPlaces):
             yield edited(tree, changes)
 
     def _missing_names(self, tree: exp.Query) -> list[SearchedText]:
-        """Return the texts in lists of names that name no row. Also names compared with `=` in an OR are a list."""
+        """Return the texts in lists of names that name no row; `name = 'a' OR name = 'b'` is such a list, too."""
         listed: list[SearchedText] = []
         for part in conditions(tree, self._schema, self._dialect):
             names = [text for text in part.texts if self._is_name(text)]
@@ -397,9 +397,10 @@ class Hints(TextPlaces):
 
 
 def _rest_of(output: exp.Expr, length: int) -> tuple[exp.Expr, int]:
-    """Return the column of `output` and where its rest begins, after `length` shown characters: a rest has a rest, too.
+    """Return the text of which `output` is a part, and where in this text the rest begins.
 
-    For other outputs than substr(column, start), return `output` itself.
+    The first `length` - 1 characters of `output` are shown. If `output` is substr(column, start), the text is the
+    column, so that calls of substr do not nest; else the text is `output` itself.
     """
     parts = list(output.iter_expressions())
     is_rest = output.sql().casefold().startswith("substr") and len(parts) == 2

@@ -180,7 +180,7 @@ def test_a_breaking_statement_is_answered_in_time_and_the_program_does_not_grow(
     assert seconds < DEADLINE_S + LATE_S
     assert most < server_kib() + GROWTH_KIB
     assert memory_kib("self", "VmRSS") < before + 10 * 1024
-    # The limit is for the rows; a hint comes on top.
+    # `max_chars` limits the answer without its hint.
     assert len(answer_json(answer.model_copy(update={"hint": None}))) <= database.limits.max_chars
     assert database.query(FAST).records == (("Drug 3",),)
 

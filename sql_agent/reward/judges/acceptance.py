@@ -79,7 +79,10 @@ def _with_owners(question: Question, reader: Reader) -> list[Fact]:
 
 
 def _completed(answer: str, item: str, asked: str, reader: Reader) -> str:
-    """Return `item` if `answer` has all its numbers and the question its other words, else `answer`."""
+    """Return `item` if `answer` is a part of `item` with all of its numbers, and the question `asked` has the rest.
+
+    Else return `answer`.
+    """
     if _EITHER.search(asked):
         return answer
     amounts = (reader.amounts(text) for text in (answer, reader.only_scope(asked) + answer))

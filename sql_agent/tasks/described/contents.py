@@ -251,9 +251,10 @@ class Contents:
         return [] if any(word in folded[item] for item in others for word in unclear) else inside
 
     def examples(self, row: Row, column: str) -> dict[str, list[str]]:
-        """Return what the sentences of a cell list, by noun: "antibiotics such as doxycycline or rifampin".
+        """Return the items of lists in the sentences of a cell, by the noun before the list.
 
-        A noun that introduces two lists is left out, because a question about it would be ambiguous.
+        "Antibiotics such as doxycycline or rifampin" gives {"antibiotics": ["doxycycline", "rifampin"]}. A noun before
+        two lists is left out, because a question about this noun would be ambiguous.
         """
         listings = self._examples.finditer(str(row.values[column] or ""))
         found = [(match[1].lower(), match[2]) for match in listings]
@@ -276,10 +277,11 @@ class Contents:
         if described.vocabulary:
             sources = [column_of(name, table) for name in described.vocabulary]
             words = {word for source in sources for word in self._words_of_column(*source)}
-            if described.kind == "text" and described.pattern:
-                found = {word for cell in self._cells(table, column) for word in re.findall(described.pattern, cell)}
-                words |= {word for word in found if word.lower() not in self._common_words}
             if described.kind == "text":
+                if described.pattern:
+                    cells = self._cells(table, column)
+                    found = {word for cell in cells for word in re.findall(described.pattern, cell)}
+                    words |= {word for word in found if word.lower() not in self._common_words}
                 words = {word for word in words if self._stands_alone(table, column, fold(word))}
             return {word: frozenset(self._containing(table, column, fold(word))) for word in sorted(words)}
         places: dict[str, list[int]] = {}
@@ -317,7 +319,7 @@ class Contents:
             start = text.find(part, begins[place + 1])
 
     def _stands_alone(self, table: str, column: str, part: str) -> bool:
-        """Return whether a text is nowhere in a column inside a longer word, as "ski" is in "skin"."""
+        """Return whether no cell of a column has the text `part` inside a longer word, as "skin" has "ski"."""
         text = self._joined(table, column)[0]
         start = text.find(part)
         while start >= 0:
@@ -328,7 +330,7 @@ class Contents:
 
     @cached_property
     def _common_words(self) -> frozenset[str]:
-        """The words that some cell writes in lower case. A capital does not make them names."""
+        """The words that some cell of the database has in lower case. With a capital, such a word is still no name."""
         tables = self.description.tables.items()
         cells = (cell for name, table in tables for column in table.columns for cell in self._cells(name, column))
         return frozenset().union(*(_LOWER.findall(cell) for cell in cells))

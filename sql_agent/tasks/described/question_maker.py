@@ -219,9 +219,9 @@ class QuestionMaker:
         return question
 
     def _quoted(self, item: Evidence, facts: Sequence[str]) -> Evidence:
-        """Return `item`, of a long cell only the sentences with the facts, because a run cuts long cells.
+        """Return the evidence `item`. Its quote of a long cell is only the sentences with `facts`, as a run cuts cells.
 
-        An answer that is no span of the cell, such as yes or an age of two digits, needs the whole cell.
+        If a fact has no known place in the cell, such as yes or an age of two digits, the quote stays the whole cell.
         """
         if len(item.quote) <= LONGEST_ANSWER or any(len(fact) < _SHORTEST_SPAN for fact in facts):
             return item
@@ -237,7 +237,10 @@ class QuestionMaker:
         return item.model_copy(update={"quote": item.quote[first:last].strip()})
 
     def _problem_of_size(self, statements: Sequence[str], found: Sequence[QueryAnswer]) -> str | None:
-        """Return a problem if a result lacks rows. The cells of a result with one row may be cut."""
+        """Return why a question is refused if a statement's result in `found` lacks rows, else None.
+
+        The cells of a result with one row may be cut.
+        """
         for sql, answer in zip(statements, found, strict=True):
             if answer.truncated and self._query(f"SELECT COUNT(*) FROM ({sql}) AS all_rows").records != ((1,),):
                 return "the result is too large"

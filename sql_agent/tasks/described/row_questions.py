@@ -156,13 +156,9 @@ class RowQuestions(Drafting):
             differ = column.kind in {"number", "date"} and row.values[name] != other.values[name]
             if differ and self._chosen.random() < 0.7:
                 best = max(both, key=lambda each: each.values[name])  # type: ignore[arg-type, return-value]
-                statement = replace(
-                    self._cells_of(both, name),
-                    outputs=(Output(row.name_column),),
-                    order_by=Output(name),
-                    descending=True,
-                    limit=1,
-                )
+                cells = self._cells_of(both, name)
+                names, order = cells.outputs
+                statement = replace(cells, outputs=(names,), order_by=order, descending=True, limit=1)
                 wording = self._sentence("higher" if column.kind == "number" else "later", **slots)
                 yield self._reading(wording, [statement], [best], also=both)
                 continue
@@ -182,7 +178,7 @@ class RowQuestions(Drafting):
             yield self._of_both(wording, both, name, self._by_name(both, answers))
 
     def _of_both(self, wording: Wording, rows: Sequence[Row], name: str, facts: Sequence[str]) -> Draft:
-        """Return a draft whose statement reads the names of `rows` and their cells of a column."""
+        """Return a draft about `rows`. Its statement reads their names and their cells of the column `name`."""
         return self._reading(wording, [self._cells_of(rows, name)], rows, facts)
 
     def _cells_of(self, rows: Sequence[Row], name: str) -> Statement:

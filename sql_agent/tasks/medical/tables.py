@@ -29,7 +29,7 @@ _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 
 @cache
 def names(lang: Lang) -> dict[str, Any]:
-    """Return everyday names and brands by table and formal name; `beside` has words that may follow a name."""
+    """Return everyday names and brands by table and formal name; `beside` has, by table, words beside a name."""
     return _read(f"names_{lang}")
 
 

@@ -15,28 +15,17 @@ from sql_agent.tasks.described.description import Part, fitted
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.medical_task import description, make_question_files
 
-_PLACES: tuple[str, ...] = (
-    "Quebec",
-    "Finland",
-    "Sardinia",
-    "Norway",
-    "Japan",
-    "Malta",
-    "Ghana",
-    "Peru",
-    "Nepal",
-    "Oman",
-    "Cuba",
-    "Chile",
+_PLACES = (
+    *("Quebec", "Finland", "Sardinia", "Norway", "Japan", "Malta", "Ghana", "Peru"),
+    *("Nepal", "Oman", "Cuba", "Chile", "Kenya", "Samoa", "Fiji", "Iceland"),
 )
-_PLACES += ("Kenya", "Samoa", "Fiji", "Iceland")
 _MEDICINES = ("ibuprofen", "naproxen", "celecoxib", "aspirin", "ketoprofen")
 
 
 def _rows() -> list[tuple[str, str, str, str, str]]:
     rows = []
     for number in range(60):
-        name, gene = f"{'Abcdefghijkl'[number % 12].upper()}ostrel-{number} syndrome", f"GEN{number // 3}"
+        name, gene = f"{'ABCDEFGHIJKL'[number % 12]}ostrel-{number} syndrome", f"GEN{number // 3}"
         cause = (
             f"{name} comes from changes in the {gene} gene. The protein helps cells to take up iron, and without it "
             f"iron builds up in the liver. The condition is inherited in an autosomal recessive pattern, so both "
@@ -96,7 +85,7 @@ def test_a_phrase_inside_a_sentence_is_asked_for(asked: list[Question]) -> None:
     for question in (*genes, *figures):
         (cell,) = {each.quote for each in question.evidence}
         assert f" {question.answer} " in cell
-    assert {q.answer for q in _of(asked, "part", "cause")} & {"autosomal recessive"}
+    assert "autosomal recessive" in {q.answer for q in _of(asked, "part", "cause")}
     names = [q.answer for q in _of(asked, "part", "overview")]
     assert names and all(re.fullmatch(r"iron shadow (\d+); Fedder \1", answer) for answer in names)
 
