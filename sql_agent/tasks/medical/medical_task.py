@@ -23,7 +23,7 @@ from sql_agent.tasks.described.description import Description, fitted, read_desc
 from sql_agent.tasks.described.generate import Made
 from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.medical.sample import build_database, load_facts
-from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
+from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA, few_values
 from sql_agent.tasks.task import Task, given_source, lacks_questions
 
 
@@ -125,9 +125,11 @@ def describe(lang: Lang, database: Database, _settings: Settings) -> str:
 def _with_tables(name: str, lang: Lang, database: Database) -> str:
     lines = []
     for table, columns in database.schema.columns.items():
-        known = column_labels(lang).get(table, {})
-        described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
-        lines.append(f"{table}({described})")
+        known, few = column_labels(lang).get(table, {}), few_values(database, table)
+        described = (
+            " ".join(filter(None, (column, known.get(column), "|".join(few.get(column, ()))))) for column in columns
+        )
+        lines.append(f"{table}({', '.join(described)})")
     text = prompt_file(__file__, f"{name}.{lang}.txt").replace("{dialect}", database.dialect.title)
     return text.replace("{tables}", "\n".join(lines)).strip()
 

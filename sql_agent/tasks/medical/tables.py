@@ -1,19 +1,27 @@
-"""The two medical tables: columns, required columns, CREATE TABLE statements, and aliases of rows."""
+"""The two medical tables: columns and their values, required columns, CREATE TABLE statements, and aliases of rows."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
+from weakref import WeakKeyDictionary
 
-from sql_agent.database.schema import Naming, RequiredSchema
+from sql_agent.database import Database
+from sql_agent.database.answers import Row
+from sql_agent.database.schema import Naming, RequiredSchema, quoted
+from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import Lang
 
-_MAX_CHARS = 60
+_MAX_CHARS = 60  # maximum for an alias
+_MOST_VALUES, _MAX_VALUE_CHARS = 12, 30  # maximum numbers of values of a column, and of characters of a value
+_CELLS_PER_VALUE = 5  # minimum in the mean: in a small table every column has few values
+_MAX_ROWS = 20_000  # only the first filled cells of a column are read
+
 # "别名：甲；乙；性状：…": a label, then names up to the next label or sentence.
 _LABELLED = re.compile(
     r"(?:别名|别称|又名|又称|俗称|亦称|也称|简称|商品名|通用名称?|英文名称?)\s*[：:](?P<names>.*?)"
@@ -89,3 +97,42 @@ def create_table_sql(table: str) -> str:
     """Return the CREATE TABLE statement of a table: `id` is the integer key, all other columns are text."""
     columns = ", ".join(f"{name} {'INTEGER PRIMARY KEY' if name == 'id' else 'TEXT'}" for name in TABLES[table])
     return f"CREATE TABLE {table} ({columns})"
+
+
+_known: WeakKeyDictionary[Database, dict[str, Mapping[str, tuple[str, ...]]]] = WeakKeyDictionary()
+
+
+def few_values(database: Database, table: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the values of each text column of `table` that has few short values, the most frequent value first.
+
+    The columns are read at the first call. Raises DatabaseFileError if the database refuses.
+    """
+    tables = _known.setdefault(database, {})
+    if table not in tables:
+        found = {column: tuple(_values(database, table, column)) for column in database.schema.columns[table]}
+        tables[table] = {column: values for column, values in found.items() if values}
+    return tables[table]
+
+
+def _values(database: Database, table: str, column: str) -> Iterator[str]:
+    cells = (
+        f"(SELECT {quoted(column)} AS cell FROM {quoted(table)} WHERE {quoted(column)} IS NOT NULL "
+        f"LIMIT {_MAX_ROWS}) AS cells"
+    )
+    # Most columns have many values. The first statement then ends after a few rows; the second one reads all of them.
+    if not _rows(database, f"SELECT DISTINCT cell FROM {cells} LIMIT {_MOST_VALUES + 1}"):
+        return
+    counts = _rows(database, f"SELECT cell, COUNT(*) AS number FROM {cells} GROUP BY cell ORDER BY number DESC, cell")
+    if sum(int(str(number)) for _, number in counts) >= _CELLS_PER_VALUE * len(counts):
+        yield from (str(cell) for cell, _ in counts if cell)
+
+
+def _rows(database: Database, sql: str) -> Sequence[Row]:
+    """Return the rows, whose first cell is a value; [] if the values are many, long or no texts."""
+    answer = database.query(sql)
+    if answer.error is not None:
+        message = f"the values of columns of {database.source} cannot be read: {answer.error.message}"
+        raise DatabaseFileError(message, hint=answer.error.hint)
+    is_few = not answer.truncated and answer.count <= _MOST_VALUES
+    is_text = all(isinstance(cell, str) and len(cell) <= _MAX_VALUE_CHARS for cell, *_ in answer.records)
+    return answer.records if is_few and is_text else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
@@ -42,3 +44,32 @@ def test_refusals_in_the_words_of_the_prompt_are_counted_by_whether_they_are_rig
     assert measured == {"agent/refused": 2 / 6, "refused_answerable": 0.25, "right_refusals": 0.5}
     assert refusals(answerable[:1], TASK.words) == {"agent/refused": 1.0, "refused_answerable": 1.0}
     assert refusals([], TASK.words) == {}
+
+
+def test_the_prompts_show_the_values_of_a_column_that_has_only_a_few(tmp_path: Path) -> None:
+    path = tmp_path / "medical.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name, med_approval, company_name, pack, status)"
+        )
+        connection.execute("CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT)")
+        connection.execute("INSERT INTO disease VALUES (1, 'asthma')")
+        rows = [
+            (
+                f"drug {n}",
+                "Withdrawn" if n % 5 == 0 else "Authorised",
+                f"firm {n % 13}",
+                "a" * 31,
+                ("Rx", "", None)[n % 3],
+            )
+            for n in range(60)
+        ]
+        sql = "INSERT INTO drugs_info (med_name, med_approval, company_name, pack, status) VALUES (?, ?, ?, ?, ?)"
+        connection.executemany(sql, rows)
+        connection.commit()
+    with open_database(path, SCHEMA) as database:
+        for told in (TASK.instructions, TASK.describe):
+            assert (
+                "drugs_info(id, med_name, med_approval Authorised|Withdrawn, company_name, pack, status Rx)\n"
+                "disease(id, disease_name)" in told("en", database, load_settings())
+            )
