@@ -166,7 +166,7 @@ def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenMode
         # Without a reference answer nothing is graded, and no judge is made, because it might need an API key.
         judge = task.judge(settings, alone=True) if any(q.answer for q in questions) else None
         if judge is not None and judge.name == "facts":
-            questions = with_derived_evidence(questions, databases)
+            questions = with_derived_evidence(questions, databases, task.words)
         asked = list(zip(titles, questions, strict=True))
         with served(model, databases, ui) as endpoint, ui.status("Asking"):
             asyncio.run(ask_all(asked, task, endpoint, databases, judge, settings, concurrency=1, on_record=show))

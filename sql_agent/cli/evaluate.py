@@ -212,7 +212,7 @@ def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> t
     with task.databases(settings) as databases:
         databases.check(question.database for questions in sets.values() for question in questions)
         if judge.name == "facts":
-            sets = {name: with_derived_evidence(questions, databases) for name, questions in sets.items()}
+            sets = {name: with_derived_evidence(of, databases, task.words) for name, of in sets.items()}
     if model.run:
         sets = without_overlap(sets, task, settings, run=model.run, overlap=arguments.overlap, ui=ui)
     sets = {name: in_samples(questions, arguments.samples) for name, questions in sets.items()}

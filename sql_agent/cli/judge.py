@@ -178,7 +178,7 @@ def _read_all(
         for path in dict.fromkeys(path for _, path in questions):
             with task.databases(settings, path) as databases:
                 of_file = [question for question, of in questions if of == path]
-                for question in with_extractive_answers(of_file, databases) if extractive else of_file:
+                for question in with_extractive_answers(of_file, databases, task.words) if extractive else of_file:
                     with databases.of(question.database) as database:
                         reader = Reader(task.words[question.lang])
                         examples.append(read_example(question, database, reader, task.schema.names))

@@ -207,8 +207,8 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
             everything += checked
         if judge is not None:
             with ui.status("Looking for evidence"):
-                train = with_derived_evidence(train, databases)
-                sets = {name: with_derived_evidence(questions, databases) for name, questions in sets.items()}
+                train = with_derived_evidence(train, databases, task.words)
+                sets = {name: with_derived_evidence(of, databases, task.words) for name, of in sets.items()}
     ui.say(_summary(everything, len(train) + sum(map(len, sets.values())), settings.judge.name))
     size = settings.train.questions_per_step
     if settings.backend == "verl" and len(train) < size:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sql_agent.database import Database, DatabasePool
 from sql_agent.database.schema import fold, quoted
-from sql_agent.reward.judges.items import is_prose
-from sql_agent.schemas import Evidence, QueryAnswer, Question
+from sql_agent.reward.judges.items import Reader, Words, is_prose
+from sql_agent.schemas import Evidence, Lang, QueryAnswer, Question
 
 _NAME = re.compile(r"\w+")
 _SHORTEST = 2  # minimum length of a cell; nearly every text contains a single character
@@ -16,12 +16,20 @@ _LETTER = "[a-z0-9À-ɏ]"  # a character of a word; Chinese words have no visibl
 _ITEM_END = re.compile(r"[;；、\n]")
 
 
-def with_derived_evidence(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
-    """Return `questions`, with derived evidence for each prose reference that has no evidence."""
-    return [_with_evidence(question, databases) if lacks_evidence(question) else question for question in questions]
+def with_derived_evidence(
+    questions: Sequence[Question], databases: DatabasePool, words: Mapping[Lang, Words]
+) -> list[Question]:
+    """Return `questions`, with derived evidence for each prose reference that has no evidence.
+
+    `words` are the task's, by language: a refusal has no evidence.
+    """
+    readers = {lang: Reader(of) for lang, of in words.items()}
+    return [_with_evidence(q, databases) if lacks_evidence(q, readers[q.lang]) else q for q in questions]
 
 
-def with_extractive_answers(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
+def with_extractive_answers(
+    questions: Sequence[Question], databases: DatabasePool, words: Mapping[Lang, Words]
+) -> list[Question]:
     """Return `questions` with each prose reference replaced by the quotes of its evidence, one per line.
 
     The judge "facts" rewards such answers. Missing evidence is derived. A reference without evidence stays unchanged.
@@ -30,13 +38,14 @@ def with_extractive_answers(questions: Sequence[Question], databases: DatabasePo
         q.model_copy(update={"answer": "\n".join(item.quote for item in q.evidence)})
         if q.evidence and is_prose(q.answer, q.lang)
         else q
-        for q in with_derived_evidence(questions, databases)
+        for q in with_derived_evidence(questions, databases, words)
     ]
 
 
-def lacks_evidence(question: Question) -> bool:
-    """Return whether the reference is prose and has no evidence; the judge cannot divide prose into facts."""
-    return not question.evidence and is_prose(question.answer, question.lang)
+def lacks_evidence(question: Question, reader: Reader) -> bool:
+    """Return whether the reference is prose without evidence, and no refusal; the judge needs the evidence as facts."""
+    is_known = question.evidence or not is_prose(question.answer, question.lang)
+    return not is_known and not reader.is_refusal(question.answer)
 
 
 def derive_evidence(question: Question, database: Database) -> tuple[Evidence, ...]:

@@ -212,7 +212,7 @@ def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigErr
 
 
 async def _check(question: Question, database: Database, reader: Reader, judge: Judge | None) -> CheckedQuestion:
-    if judge is not None and lacks_evidence(question):
+    if judge is not None and lacks_evidence(question, reader):
         question = question.model_copy(update={"evidence": derive_evidence(question, database)})
     calls = _calls(question.statements, database)
     error = next((call.answer.error for call in calls if call.answer.error), None)

@@ -14,6 +14,7 @@ from sql_agent.database.schema import Naming
 from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_check import count_quotes
 from sql_agent.schemas import Evidence, Question
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.mariadb import empty_database, execute
 
 CELL = r"Take 5\10 mg; it's " "fine" ""
@@ -43,7 +44,7 @@ def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databa
 def test_a_quoted_cell_is_found_and_stands_and_what_cannot_be_asked_for_is_counted(databases: DatabasePool) -> None:
     prose = f"Mind this:\n\n{CELL}"
     question = Question(id="1", question="What?", answer=prose, sql="SELECT `group` FROM `order` WHERE id = 2")
-    (derived,) = with_derived_evidence([question], databases)
+    (derived,) = with_derived_evidence([question], databases, TASK.words)
     assert derived.evidence == (Evidence(table="order", row_id=2, field="group", quote=CELL),)
     others = [
         derived.evidence[0].model_copy(update=change)
@@ -77,7 +78,13 @@ def test_plain_prose_is_matched_to_the_items_of_the_row_that_the_question_names(
         )
     required = RequiredSchema(None, "make it", {"disease": Naming("disease_name")})
     with DatabasePool(lambda _: open_database(tmp_path / "a.db", required)) as pool:
-        (derived,) = with_derived_evidence([Question(id="1", question=question, answer=prose)], pool)
+        (derived,) = with_derived_evidence([Question(id="1", question=question, answer=prose)], pool, TASK.words)
     assert [(e.table, e.row_id, e.field, e.quote) for e in derived.evidence] == [
         ("disease", 1, "cause", quote) for quote in quotes
     ]
+
+
+def test_no_database_is_asked_for_the_evidence_of_a_refusal() -> None:
+    refusal = Question(id="1", question="?", answer=TASK.words["en"].refusals[0], sql="SELECT cause FROM disease")
+    with DatabasePool(lambda _: pytest.fail("the database was opened")) as pool:
+        assert with_derived_evidence([refusal], pool, TASK.words) == [refusal]

@@ -41,7 +41,7 @@ def test_the_file_loads_and_the_check_finds_nothing_wrong(real: Path, capsys: py
 def test_evidence_to_the_letter_scores_1_and_that_of_another_question_0(real: Path) -> None:
     judge = FactsJudge(TASK.words)
     with TASK.databases(load_settings([f"database.path={real}"])) as databases, databases.of(None) as database:
-        questions = with_derived_evidence(load_questions(FILE), databases)
+        questions = with_derived_evidence(load_questions(FILE), databases, TASK.words)
 
         def score(question: Question, source: Question) -> float:
             calls = [QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements]

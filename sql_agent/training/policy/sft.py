@@ -122,13 +122,13 @@ def _examples(
     say: Callable[[str], None],
 ) -> list[list[TokenSequence]]:
     """Return each demonstration's token sequences in the order of training. Raises DataError if no question has SQL."""
-    answered = answers_to_demonstrate(questions, settings, task, databases)
-    shown_questions = [q for q in answered if q.statements or (task.answer_is_sql and task.abstains(q.answer, q.lang))]
+    shown_questions = [q for q in questions if q.statements or (task.answer_is_sql and task.abstains(q.answer, q.lang))]
     if not any(question.statements for question in shown_questions):
         raise DataError("no training question has SQL for fine-tuning", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id, settings.agent.tool_format)
 
     def show(number: int, question: Question) -> tuple[Demonstration, dict[str, Any]]:
+        (question,) = answers_to_demonstrate([question], settings, task, databases)
         with databases.of(question.database) as database:
             return demonstrate(number, question, task, database, settings), tool_schema(task, database)
 
@@ -179,7 +179,7 @@ def answers_to_demonstrate(
     """Return `questions` with answers that the run's judge rewards; the judge "facts" rewards only extractive ones."""
     if task.answer_is_sql or judge_name(settings.judge, TeacherSettings()) != "facts":
         return questions
-    return with_extractive_answers(questions, databases)
+    return with_extractive_answers(questions, databases, task.words)
 
 
 def _prepare_for_training(model: Any, compute: Compute) -> Any:

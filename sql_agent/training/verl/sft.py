@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from pathlib import Path
 
 import torch
@@ -26,6 +27,7 @@ def fine_tune(run: Path, settings: Settings) -> None:
         with (run / SFT).open("a", encoding="utf-8") as progress:
             progress.write(json.dumps({"step": step, "steps": steps, "loss": loss}) + "\n")
 
+    torch.set_num_threads(os.cpu_count() or 1)  # a fork of `warm_python` has one thread
     task = load_task(settings.task)
     with task.databases(settings) as databases:
         questions = task.questions(settings, "train")
