@@ -22,16 +22,23 @@ _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _CHARACTER, _WORD = re.compile(r"\d+|[^\W\d的了是吗呢么些这那哪]"), re.compile(r"\w+")
 # What a part must contain: two Chinese characters, or a word of four letters.
 _TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
+_SMALL = re.compile(r"\b[a-z][a-z0-9]{2,}\b", re.ASCII)
+_CAPITAL = re.compile(r"(?<![.!?] )\b[A-Za-z0-9]*[A-Z][A-Za-z0-9]*\b", re.ASCII)  # not the first word of a sentence
+_END = (".", "!", "?")
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character
 
 _Column = tuple[str, str]  # a table and its column
 
 
 class CellTexts:
-    """The text cells of each column, in lower case and joined by the separator `BETWEEN`."""
+    """The text cells of each column, in lower case and joined by the separator `BETWEEN`.
 
-    def __init__(self, columns: Mapping[_Column, str]) -> None:
-        self.columns = columns
+    `proper` are words of ASCII letters and digits that the cells have with a capital only, also inside a sentence or in
+    a cell that is no sentence, such as "pfizer" and "gjb2".
+    """
+
+    def __init__(self, columns: Mapping[_Column, str], proper: frozenset[str] = frozenset()) -> None:
+        self.columns, self.proper = columns, proper
 
     def columns_with(self, text: str) -> dict[_Column, int]:
         """Return {column: occurrences of `text`} without zeros, the highest count first; case is ignored.
@@ -41,7 +48,7 @@ class CellTexts:
         key = text.lower()
         counts = {column: cells.count(key) for column, cells in self.columns.items()}
         if len(key) <= _SHORT and key.isascii():
-            counts = {column: _count_words(key, self.columns[column]) for column, count in counts.items() if count}
+            counts = {column: count_words(key, self.columns[column]) for column, count in counts.items() if count}
         return {column: count for column, count in sorted(counts.items(), key=lambda each: -each[1]) if count}
 
     def beside(self, text: str, column: _Column) -> Iterator[tuple[str, str]]:
@@ -59,7 +66,7 @@ class CellTexts:
             at = cells.find(text, end)
 
 
-def _count_words(text: str, cells: str) -> int:
+def count_words(text: str, cells: str) -> int:
     """Return how often `text` occurs in `cells` with no ASCII letter or digit before or after it.
 
     A lookbehind would stop the search for the literal text, and is much slower.
@@ -78,6 +85,8 @@ def _nearest(characters: str) -> str:
 def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]]]) -> CellTexts:
     """Read the first rows of all tables with `read`, which runs a SELECT and returns its rows."""
     found: dict[_Column, str] = {}
+    capital: set[str] = set()
+    small: set[str] = set()  # words in lower case
     for table, columns in schema.tables:
         page = f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)} LIMIT {_PAGE}"
         cells: dict[str, list[str]] = {column: [] for column in columns}
@@ -85,13 +94,17 @@ def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]
         for start in range(0, MAX_ROWS, _PAGE):
             rows = list(read(f"{page} OFFSET {start}"))
             for column, values in zip(columns, zip(*rows, strict=True), strict=False):
-                texts = [value.lower() for value in values if isinstance(value, str) and value]
+                filled = [value for value in values if isinstance(value, str) and value]
+                written = BETWEEN.join(f". {value}" if value.endswith(_END) else value for value in filled)
+                small.update(_SMALL.findall(written))
+                capital.update(_CAPITAL.findall(written))
+                texts = [value.lower() for value in filled]
                 cells[column] += texts
                 room -= sum(map(len, texts))
             if len(rows) < _PAGE or room < 0:
                 break
         found |= {(table, column): BETWEEN.join(texts) for column, texts in cells.items() if texts}
-    return CellTexts(found)
+    return CellTexts(found, frozenset(map(str.lower, capital)) - small)
 
 
 def longest_parts(text: str, cells: str, beside: str | None = None) -> list[str]:

@@ -23,7 +23,7 @@ from sql_agent.database.cell_texts import BETWEEN, CellTexts
 from sql_agent.database.name_index import Name, NameIndex, comparable, is_word
 from sql_agent.schemas import Record
 
-MAX_VALUES = 5  # maximum for one question
+MAX_VALUES = 8  # maximum for one question
 _MAX_TEXT = 600  # maximum number of searched characters of a question
 _MAX_COLUMNS = 4  # maximum number of columns for one value
 _MAX_OF_TABLE = 2  # maximum number of these columns from one table
@@ -146,12 +146,12 @@ class ValueIndex:
         word = part if self._is_word(part) and (rows or not text.startswith(self._names.ends, end)) else ""
         is_name, is_text = bool(rows) or len(begun) > 1, self._is_text(word)
         is_whole = bool(rows) or is_text or (bool(begun) and len(part) >= _MIN_MIDDLE_CHARS)
-        if rows or word:
-            yield _Span(start, end, tuple(_whole(rows)), word, is_name, is_whole)
+        values = tuple(_whole(rows))
         if begun and not is_text:
             columns = tuple(dict.fromkeys((row.table, row.column) for row in begun))
-            value = NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
-            yield _Span(start, end, (value,), "", is_name, is_whole)
+            values = (NamedValue(columns=columns, operator="LIKE", value=f"%{part}%"),)
+        if values or word:
+            yield _Span(start, end, values, word, is_name, is_whole)
 
     def _is_common(self, part: str) -> bool:
         """Return whether `part` has only common words of prose, such as "what" or "the head and"."""
@@ -174,13 +174,17 @@ class ValueIndex:
         return any(self._columns[number] not in self._name_columns for number in self._items.get(item, ()))
 
     def _is_word(self, part: str) -> bool:
-        """Return whether `part` is an item of a text, or such an item without its first or last character."""
+        """Return whether `part` is a proper name, an item of a text, or an item less its first or last character."""
         if _NUMBER.fullmatch(part):
             return False
+        if part in self._texts.proper:
+            return True
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
     def _is_term(self, word: str) -> bool:
-        """Return whether `word` is a term: an item, a part of several names, or a word in varied surroundings."""
+        """Return whether `word` is a proper name, an item, a part of several names, or in varied surroundings."""
+        if word in self._texts.proper:
+            return True
         columns = [column for column in self._columns if column not in self._name_columns]
         near = [pair for column in columns for pair in self._texts.beside(word, column)]
         whole = sum(before + after == "" for before, after in near)
@@ -202,7 +206,8 @@ class ValueIndex:
         items = {self._columns[number] for number in numbers}
         counts = self._columns_with(word) if word else {}
         # Sentences about a row repeat the row's name, so for the name of a row only items count.
-        found = [column for column in counts if column not in self._name_columns and (not rows or column in items)]
+        is_row = any(value.operator == "=" for value in rows)
+        found = [column for column in counts if column not in self._name_columns and (not is_row or column in items)]
         shown = _few(found, items)
         known = {column for value in rows for column in value.columns}
         shown += tuple(c for c in counts if c in self._name_columns - known and counts[c] >= _SEVERAL)

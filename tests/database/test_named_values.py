@@ -228,6 +228,7 @@ def test_common_words_of_prose_name_nothing_although_names_begin_with_them(tmp_p
         asked = "What is the dose with low risk for Klinefelter? And what for low vision?"
         assert list(map(str, opened.named_values(asked))) == [
             "illness.title LIKE '%klinefelter%'",
+            "illness.signs LIKE '%klinefelter%'",
             "illness.title = 'Low vision'",
         ]
 
@@ -241,4 +242,28 @@ def test_a_frequent_item_of_lists_is_no_common_word(tmp_path: Path) -> None:
     with open_database(tmp_path / "t.db", required) as opened:
         assert [str(value) for value in opened.named_values("Which of them cause headache?")] == [
             "drug.effects LIKE '%headache%'"
+        ]
+
+
+def test_a_word_that_cells_have_with_a_capital_only_is_named_wherever_it_is(tmp_path: Path) -> None:
+    rows = [
+        (
+            "Klinefelter syndrome",
+            "Changes in GJB2, said people in Saguenay; Klinefelter saw it.",
+            "Pfizer Europe MA EEIG",
+        ),
+        ("Gout", "The first signs come in spring.", "Merck"),
+    ]
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute("CREATE TABLE illness (title TEXT, cause TEXT, firm TEXT)")
+        connection.executemany("INSERT INTO illness VALUES (?, ?, ?)", rows)
+    required = RequiredSchema({"illness": ("title",)}, hint="-", names={"illness": Naming("title")})
+    with open_database(tmp_path / "t.db", required) as opened:
+        asked = "Is gjb2 named, what of Saguenay in spring, the first of pfizer, and Klinefelter?"
+        assert list(map(str, opened.named_values(asked))) == [
+            "illness.cause LIKE '%gjb2%'",
+            "illness.cause LIKE '%saguenay%'",
+            "illness.firm LIKE '%pfizer%'",
+            "illness.title LIKE '%klinefelter%'",
+            "illness.cause LIKE '%klinefelter%'",
         ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import takewhile
 from statistics import median
 
 from sql_agent.database.schema import fold
@@ -24,6 +25,8 @@ PROSE_CHARS = 20  # minimum length of prose; shorter texts are values such as ad
 _LONGEST_WORD = 5  # maximum number of characters of a Chinese word in a name
 _CODES = 0.9  # minimum share of distinct texts in a column of codes
 _MOST_WITH_WORD = 12  # maximum number of rows with a searched word
+_MOST_KINDS = 60  # values of a category with more values have long names
+_NAME = re.compile(r"[A-Z][A-Za-z]{3,}(?: [A-Z][A-Za-z]+)*")
 COMMON = frozenset({"about", "after", "their", "there", "these", "which", "where", "while", "would", "other", "being"})
 
 
@@ -154,7 +157,9 @@ class Catalog(Contents):
             counts = Counter(cells)
             if kind == "text" and len(counts) < _CODES * len(cells):
                 cells = [cell for cell in cells if counts[cell] > 1]  # nobody searches for one cell's sentence
-            found = (each for each in equal(name, cells) if not re.search(r"[;；，。（(]", each.value))
+            found = [each for each in equal(name, cells) if not re.search(r"[;；，。（(]", each.value)]
+            if kind == "category":
+                found += self._with_short_name(table, name)
         elif kind == "flag" and not is_verb(column.label):
             found = true(name, cells)
         elif kind == "list":
@@ -191,6 +196,26 @@ class Catalog(Contents):
                 and (not word.isascii() or len(self.matching(table, *condition.tests)) == having[word])
             ):
                 yield condition
+
+    def _with_short_name(self, table: str, column: str) -> Iterator[Condition]:
+        """Yield a condition for each short name of several values, such as "Novo Nordisk" for "Novo Nordisk Pharma AB".
+
+        It is the words that begin these values and occur in no other value.
+        """
+        values = {str(cell) for cell in self.database.tables[table].cells(column) if cell is not None}
+        beginning: defaultdict[str, list[list[str]]] = defaultdict(list)
+        users: defaultdict[str, set[str]] = defaultdict(set)  # the first words of the values with a word
+        for words in (value.split(" ") for value in sorted(values) if len(values) > _MOST_KINDS):
+            beginning[words[0]].append(words)
+            for word in words:
+                users[word].add(words[0])
+        for several in beginning.values():
+            shared = takewhile(lambda each: len(set(each)) == len(users[each[0]]) == 1, zip(*several, strict=False))
+            condition = searching(column, " ".join(each[0] for each in shared), "category")
+            if len(several) > 1 and _NAME.fullmatch(condition.value):
+                found = self.matching(table, *condition.tests)
+                if all(str(row.values[column]).startswith(condition.value) for row in found):
+                    yield condition
 
     def _some(self, table: str, having: Mapping[str, int]) -> list[str]:
         """Return a sample of the items, always the same: the most common ones up to a third, then random ones."""

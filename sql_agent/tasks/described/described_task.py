@@ -8,6 +8,8 @@ from pathlib import Path
 
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database, Naming, RequiredSchema, is_url
+from sql_agent.database.cell_texts import count_words
+from sql_agent.database.named_values import NamedValue
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
@@ -18,6 +20,8 @@ from sql_agent.tasks.described.words import wordings
 from sql_agent.tasks.task import DISCLAIMER, Task, lacks_questions
 
 _SLOT = re.compile(r"\{[^{}]*\}")
+_MOST_VALUES = 5  # maximum beside a question
+_FREQUENT = 0.01  # minimum share of the wordings with a word of asking, such as "medicines"
 _MOST_CHARS = 6_000  # maximum for the tables in a prompt; a longer text is replaced by the names of the columns
 
 
@@ -144,10 +148,16 @@ def with_named_values(description: Description) -> Callable[[Question, Database]
 
     An everyday word in `description.said` stands for its item, but not inside a longer value or everyday word, such as
     肿 in 肿瘤. Text that is only a part of a cell is left out if it occurs in the labels or wordings of `description`
-    and the question does not put it in quotes “…”.
+    and the question does not put it in quotes “…”. A row is left out if many wordings contain its name, such as
+    "Medicines".
     """
     wording = "\n".join(_SLOT.sub("\n", text) for text in _texts(description)).casefold()
     items = {word: item for item, words in description.said.items() for word in words if word not in wording}
+
+    def tells(value: NamedValue, text: str) -> bool:
+        named = value.value.strip("%")
+        least = wording.count("\n") * _FREQUENT if value.operator == "=" else 1
+        return f"“{named}”" in text or count_words(named.casefold(), wording) < least
 
     def question_text(question: Question, database: Database) -> str:
         text = question.question
@@ -156,11 +166,7 @@ def with_named_values(description: Description) -> Callable[[Question, Database]
         known = {*everyday, *(value.value.strip("%") for value in found)}
         if named := [items[word] for word in everyday if _is_beside(word, known, text)]:
             found = database.named_values("\n".join([text, *named]))
-        shown = [
-            str(value)
-            for value in found
-            if value.operator == "=" or (part := value.value.strip("%")) not in wording or f"“{part}”" in text
-        ]
+        shown = [str(value) for value in found if tells(value, text)][:_MOST_VALUES]
         words = wordings(question.lang)
         return f"{text}\n{words['values']}{'; '.join(shown) or words['no_values']}"
 

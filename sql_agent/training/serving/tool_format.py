@@ -31,6 +31,7 @@ _MISTRAL_NAMED = re.compile(
 _XML = re.compile(r"<tool_call>\s*<function=([^>\s]+)>(.*?)</function>\s*</tool_call>", re.DOTALL)
 _XML_ARGUMENT = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 _TOOL_CODE = re.compile(r"```tool_code\s*\n(.*?)\n?```", re.DOTALL)
+_APOSTROPHE = re.compile(r"(?<!\\)((?:\\\\)*)\\'")  # JSON knows no such escape
 _THOUGHT = re.compile(r"\A\s*<think>(.*?)(?:</think>|\Z)(.*)\Z", re.DOTALL)
 # The import of transformers takes two seconds without torch, and eight seconds with torch.
 _START = f"import sys; sys.modules['torch'] = None; from {__name__} import main; main()"
@@ -170,8 +171,9 @@ def _calls_of(body: Any, arguments: str = "arguments") -> Iterator[Call]:
 
 
 def _loaded(source: str) -> Any:
+    """Parse JSON, which small models write with line breaks in strings and with \\'; return None for other texts."""
     try:
-        return json.loads(source)
+        return json.loads(_APOSTROPHE.sub(r"\1'", source), strict=False)
     except (ValueError, RecursionError):  # RecursionError: JSON that is nested hundreds of levels deep
         return None
 

@@ -51,12 +51,21 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with closing(sqlite3.connect(path)) as connection, connection:
         columns = "cause TEXT, epidemiology TEXT, overview TEXT, treatment TEXT"
         connection.execute(f"CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT, {columns})")
-        connection.execute("CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name TEXT, form TEXT)")
+        connection.execute(
+            "CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name TEXT, form TEXT, company_name TEXT)"
+        )
         statement = (
             "INSERT INTO disease (disease_name, cause, epidemiology, overview, treatment) VALUES (?, ?, ?, ?, ?)"
         )
         connection.executemany(statement, _rows())
-        connection.execute("INSERT INTO drugs_info VALUES (1, 'Ibuprofen', 'tablet')")
+        connection.execute("INSERT INTO drugs_info VALUES (1, 'Ibuprofen', 'tablet', 'Lab Corvex')")
+        firms = [(f"{'ABCDEFGHIJ'[number % 10]}orvex{'abcdefg'[number // 10]}", number) for number in range(70)]
+        drugs = [
+            (f"Drug-{number}{end}", f"{firm} {firm[::-1].title()} {end}")
+            for firm, number in firms
+            for end in ("Ltd", "GmbH")
+        ]
+        connection.executemany("INSERT INTO drugs_info (med_name, company_name) VALUES (?, ?)", drugs)
     return path
 
 
@@ -126,3 +135,13 @@ def test_people_search_prose_for_names_and_codes(asked: list[Question]) -> None:
 def test_a_pattern_that_cannot_find_one_phrase_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Part(ask=("Which gene is behind {name}?",), pattern=pattern)
+
+
+def test_a_company_is_searched_by_the_words_that_only_its_names_begin_with(asked: list[Question]) -> None:
+    found = [q for q in asked if "company_name LIKE '%" in str(q.sql)]
+    assert found
+    for question in found:
+        (name,) = re.findall(r"company_name LIKE '%([^']+)%'", str(question.sql))
+        first, second = name.split(" ")
+        assert first.lower() == second.lower()[::-1] and name in question.question
+        assert len(question.evidence) == 2, "the drugs of both of its names are found"

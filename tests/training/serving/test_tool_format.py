@@ -78,6 +78,15 @@ def test_a_call_that_the_template_writes_is_read_back(family: str, sql: str) -> 
     assert reply["content"] is None
 
 
+def test_a_call_with_an_apostrophe_and_line_breaks_as_small_models_write_them_is_read() -> None:
+    sql = "SELECT treatment\n\tFROM disease WHERE disease_name = 'Athlete\\'s foot' AND cause <> '\\\\'"
+    text = '<tool_call>\n{"name": "query", "arguments": {"sql": "' + sql + '"}}\n</tool_call>'
+    (read,) = parse_reply(text, "hermes").calls
+    assert read.arguments == {
+        "sql": "SELECT treatment\n\tFROM disease WHERE disease_name = 'Athlete's foot' AND cause <> '\\'"
+    }
+
+
 @OF_EACH
 def test_call_result_and_answer_are_one_sequence_of_the_sampled_ids(family: str) -> None:
     tokenizer, end_id = with_template(family)
