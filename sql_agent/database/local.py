@@ -39,6 +39,7 @@ _START_S = 60.0  # time limit for the start of a worker, including the import of
 _SERVER = "import sys; sys.path[:] = {path!r}; from sql_agent.database.worker import serve; serve()"
 _GRACE_S = 0.2  # a worker that has not answered this long after the deadline is killed
 _LOOK_UP_S = 30.0  # time limit of a look-up in memory, which takes milliseconds on a machine with a free core
+_LOOK_UPS_KEPT = 2_000
 _KEPT_IDLE_S = 10.0  # an idle worker is stopped after this time; starting a worker takes about 10 ms of CPU time
 _PAUSE_S = 1.0  # pause between two attempts while the database does not answer
 _SEE_TRACEBACK = "read the worker process's traceback in the terminal"
@@ -71,6 +72,7 @@ class LocalDatabase(Database):
         # The process that forks workers caches indexes, keyed by these bytes. They contain the state of a file; a
         # database server may have changed in an unknown way, so they contain the time instead.
         self._opened = pickle.dumps((0 if isinstance(self.source, Path) else time.monotonic_ns(), opened))
+        self._named: dict[str, list[NamedValue]] = {}  # rollouts of a group and validations ask the same questions
         self._outage = Outage(f"The database {self.source}", logger.warning)
         self._pid = os.getpid()
         self._closed = threading.Event()
@@ -91,12 +93,17 @@ class LocalDatabase(Database):
             return refusal(error.kind, error.message, error.hint)
 
     def named_values(self, text: str) -> list[NamedValue]:
+        if text in self._named:
+            return self._named[text]
         try:
             found = self._reply({"text": text}, _LOOK_UP_S)["values"]
         except (TimeoutError, EOFError, QueryError) as error:
             message = f"the values of {self.source} cannot be looked up: {str(error) or type(error).__name__}"
             raise DatabaseFileError(message, hint=_SEE_TRACEBACK) from error
-        return list(map(NamedValue.model_validate, found))
+        if len(self._named) >= _LOOK_UPS_KEPT:
+            self._named.clear()
+        self._named[text] = list(map(NamedValue.model_validate, found))
+        return self._named[text]
 
     def close(self) -> None:
         with self._lock:

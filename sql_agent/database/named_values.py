@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
+import numpy as np
 from rapidfuzz.distance import OSA
 
 from sql_agent.database.cell_texts import BETWEEN, CellTexts
@@ -109,12 +110,17 @@ class ValueIndex:
             cells for column, cells in texts.columns.items() if column not in self._name_columns
         )
         self._columns_with = lru_cache(maxsize=10_000)(texts.columns_with)
-        self._with_pair: dict[str, list[int]] = defaultdict(list)
+        self._terms: dict[str, bool] = {}
+        with_pair: dict[str, list[int]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             if len(key) >= _MIN_MISSPELT_CHARS:
                 # An error in the middle of four characters leaves one pair: pairs around a character are added.
                 for pair in {*_pairs(key), *(_pairs(key, 2) if len(key) == _MIN_MISSPELT_CHARS else ())}:
-                    self._with_pair[pair].append(number)
+                    with_pair[pair].append(number)
+        self._with_pair = {pair: np.array(numbers, dtype=np.intp) for pair, numbers in with_pair.items()}
+        lengths = np.array([len(key) for key in self._keys], dtype=np.intp)
+        # The least number of pairs that a misspelt name shares with a text; an error changes at most two pairs.
+        self._least_pairs = np.maximum(2, lengths - 1 - 2 * (lengths // _TYPO_EVERY))
 
     def named_in(self, question: str) -> list[NamedValue]:
         """Return at most `MAX_VALUES` values that `question` names, in the order of the question."""
@@ -125,7 +131,9 @@ class ValueIndex:
         shown: list[_Span] = []
         for span in sorted(spans, key=lambda span: (not span.is_whole, span.start - span.end, not span.is_name)):
             if all(span.end <= other.start or other.end <= span.start for other in taken):
-                is_shown = bool(span.values) or self._is_term(span.word)
+                if not span.values and span.word not in self._terms:
+                    self._terms[span.word] = self._is_term(span.word)
+                is_shown = bool(span.values) or self._terms[span.word]
                 taken += [span] if is_shown or self._is_text(span.word) else []
                 shown += [span] if is_shown else []
         last_first = sorted(shown, key=lambda span: -span.start)
@@ -236,12 +244,10 @@ class ValueIndex:
     def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:
         """Yield the parts of the text that misspell a name, except parts that an exact name mostly covers."""
         pairs = {*_pairs(text), *_pairs(text, 2)}
-        shared = Counter(number for pair in pairs for number in self._with_pair.get(pair, ()))
-        near = []
-        for number, count in shared.items():
-            length = len(self._keys[number])
-            if count >= max(2, length - 1 - 2 * (length // _TYPO_EVERY)):  # an error changes at most two pairs
-                near.append((-count / length, self._keys[number]))
+        sharing = [self._with_pair[pair] for pair in pairs if pair in self._with_pair]
+        shared = np.bincount(np.concatenate(sharing or [np.zeros(0, np.intp)]), minlength=len(self._keys))
+        numbers = np.flatnonzero(shared >= self._least_pairs)
+        near = [(-shared[number] / len(self._keys[number]), self._keys[number]) for number in numbers]
         similar: dict[tuple[int, int, int], list[Name]] = defaultdict(list)  # keyed by distance, start and end
         for _, key in sorted(near)[:_MOST_SIMILAR]:
             distance, start, end = min(_windows(text, key), default=(0, 0, 0))

@@ -156,8 +156,11 @@ def with_named_values(description: Description) -> Callable[[Question, Database]
 
     def tells(value: NamedValue, text: str) -> bool:
         named = value.value.strip("%")
-        least = wording.count("\n") * _FREQUENT if value.operator == "=" else 1
-        return f"“{named}”" in text or count_words(named.casefold(), wording) < least
+        if value.operator == "=":
+            is_asking = count_words(named.casefold(), wording) > _FREQUENT * wording.count("\n")
+        else:
+            is_asking = named in wording
+        return not is_asking or f"“{named}”" in text
 
     def question_text(question: Question, database: Database) -> str:
         text = question.question
