@@ -21,7 +21,7 @@ from sql_agent.tasks.task import DISCLAIMER, Task, lacks_questions
 
 _SLOT = re.compile(r"\{[^{}]*\}")
 _MOST_VALUES = 5  # maximum beside a question
-_FREQUENT = 0.01  # minimum share of the wordings with a word of asking, such as "medicines"
+_FREQUENT = 0.01  # minimum share of the wordings with a word of asking, such as "products"
 _MOST_CHARS = 6_000  # maximum for the tables in a prompt; a longer text is replaced by the names of the columns
 
 
@@ -149,7 +149,7 @@ def with_named_values(description: Description) -> Callable[[Question, Database]
     An everyday word in `description.said` stands for its item, but not inside a longer value or everyday word, such as
     肿 in 肿瘤. Text that is only a part of a cell is left out if it occurs in the labels or wordings of `description`
     and the question does not put it in quotes “…”. A row is left out if many wordings contain its name, such as
-    "Medicines".
+    "Products".
     """
     wording = "\n".join(_SLOT.sub("\n", text) for text in _texts(description)).casefold()
     items = {word: item for item, words in description.said.items() for word in words if word not in wording}
