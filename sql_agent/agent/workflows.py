@@ -151,10 +151,11 @@ def system_prompt(task: Task, database: Database, settings: Settings) -> str:
 async def react(session: AgentSession) -> str:
     """Let the model call the tool until the model answers, and return the answer."""
     task, question = session.task, session.question
+    database = session.database
     return await session.ask(
-        [user(await session.database.in_thread(task.question_text, question, session.database))],
-        system=task.instructions(question.lang, session.database, session.settings),
-        tools=[function_tool(session.tool, task.describe_tool(session.database))],
+        [user(await database.in_thread(task.question_text, question, database))],
+        system=await database.in_thread(task.instructions, question.lang, database, session.settings),
+        tools=[function_tool(session.tool, task.describe_tool(database))],
         max_turns=session.settings.agent.max_turns,
     )
 
@@ -171,7 +172,7 @@ async def check_rewrite(session: AgentSession) -> str:
     """
     task, lang = session.task, session.question.lang
     question = await session.database.in_thread(task.question_text, session.question, session.database)
-    system = task.describe(lang, session.database, session.settings)
+    system = await session.database.in_thread(task.describe, lang, session.database, session.settings)
     messages = [user(prompt(WRITE, lang, question=question, dialect=session.database.dialect.title))]
     role, statements, sql = WRITE, session.settings.agent.max_turns, ""
     for left in range(statements - 1, -1, -1):

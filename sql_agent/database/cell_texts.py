@@ -22,8 +22,10 @@ _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _CHARACTER, _WORD = re.compile(r"\d+|[^\W\d的了是吗呢么些这那哪]"), re.compile(r"\w+")
 # What a part must contain: two Chinese characters, or a word of four letters.
 _TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
-_SMALL = re.compile(r"\b[a-z][a-z0-9]{2,}\b", re.ASCII)
-_CAPITAL = re.compile(r"(?<![.!?] )\b[A-Za-z0-9]*[A-Z][A-Za-z0-9]*\b", re.ASCII)  # not the first word of a sentence
+_LETTER = "[A-Za-z0-9À-ɏ]"
+_SMALL = re.compile(rf"(?<!{_LETTER})[a-z][a-z0-9]{{2,}}(?!{_LETTER})")
+# A word with a capital, and what ends the sentence, line or label before it, if it is the first word after that.
+_CAPITAL = re.compile(rf"((?:[.!?:(\"“‘•\n]|[-–] )\s*)?(?<!{_LETTER})([A-Za-z0-9]*[A-Z][A-Za-z0-9]*)(?!{_LETTER})")
 _END = (".", "!", "?")
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character
 
@@ -97,7 +99,7 @@ def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]
                 filled = [value for value in values if isinstance(value, str) and value]
                 written = BETWEEN.join(f". {value}" if value.endswith(_END) else value for value in filled)
                 small.update(_SMALL.findall(written))
-                capital.update(_CAPITAL.findall(written))
+                capital.update(word for before, word in _CAPITAL.findall(written) if not before)
                 texts = [value.lower() for value in filled]
                 cells[column] += texts
                 room -= sum(map(len, texts))

@@ -258,6 +258,8 @@ class _Server:
                         [sys.executable, "-c", _SERVER.format(path=sys.path)],
                         stdin=theirs.fileno(),
                         stdout=subprocess.DEVNULL,
+                        env=os.environ
+                        | {"OPENBLAS_NUM_THREADS": "1"},  # numpy would start threads, and the server forks
                         process_group=0,  # Ctrl-C must reach only the program, which ends the server itself
                     )
                 _pipes.add(self._orders)

@@ -141,7 +141,7 @@ class ValueIndex:
         best = sorted(first.values(), key=lambda span: (not span.is_name, span.start - span.end))[:MAX_VALUES]
         ordered = sorted(best, key=lambda span: span.start)
         values = (value for span in ordered for value in (*span.values, *self._with_word(span.word, span.values)))
-        return list(dict.fromkeys(values))[:MAX_VALUES]
+        return best_values(list(dict.fromkeys(values)), MAX_VALUES)
 
     def _exact(self, text: str, start: int, end: int) -> Iterator[_Span]:
         """Yield text[start:end] as one span if it is a word or names rows, and as another if it is a part of names."""
@@ -154,12 +154,13 @@ class ValueIndex:
         word = part if self._is_word(part) and (rows or not text.startswith(self._names.ends, end)) else ""
         is_name, is_text = bool(rows) or len(begun) > 1, self._is_text(word)
         is_whole = bool(rows) or is_text or (bool(begun) and len(part) >= _MIN_MIDDLE_CHARS)
-        values = tuple(_whole(rows))
+        is_proper = part in self._texts.proper
+        if rows or (word and not (begun and is_proper)):
+            yield _Span(start, end, tuple(_whole(rows)), word, is_name, is_whole)
         if begun and not is_text:
             columns = tuple(dict.fromkeys((row.table, row.column) for row in begun))
-            values = (NamedValue(columns=columns, operator="LIKE", value=f"%{part}%"),)
-        if values or word:
-            yield _Span(start, end, values, word, is_name, is_whole)
+            value = NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
+            yield _Span(start, end, (value,), word if is_proper else "", is_name, is_whole)
 
     def _is_common(self, part: str) -> bool:
         """Return whether `part` has only common words of prose, such as "what" or "the head and"."""
@@ -279,6 +280,12 @@ class ValueIndex:
         kept: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for equal tuples
         ordered = ((item, tuple(sorted(of, key=lambda number: -of[number]))) for item, of in counts.items())
         return {item: kept.setdefault(columns, columns) for item, columns in ordered}
+
+
+def best_values(values: Sequence[NamedValue], most: int) -> list[NamedValue]:
+    """Return the best `most` of `values` in their order: names of rows are the best, then long texts."""
+    best = sorted(values, key=lambda value: (value.operator != "=", -len(value.value)))[:most]
+    return [value for value in values if value in best]
 
 
 def _common_words(columns: Iterable[str]) -> frozenset[str]:

@@ -43,9 +43,9 @@ def with_extractive_answers(
 
 
 def lacks_evidence(question: Question, reader: Reader) -> bool:
-    """Return whether the reference is prose without evidence, and no refusal; the judge needs the evidence as facts."""
-    is_known = question.evidence or not is_prose(question.answer, question.lang)
-    return not is_known and not reader.is_refusal(question.answer)
+    """Return whether the reference is prose, no refusal, and has no evidence, from which the judge takes the facts."""
+    is_missing = not question.evidence and is_prose(question.answer, question.lang)
+    return is_missing and not reader.is_refusal(question.answer)
 
 
 def derive_evidence(question: Question, database: Database) -> tuple[Evidence, ...]:

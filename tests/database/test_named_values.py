@@ -14,7 +14,7 @@ import pytest
 from sql_agent.database import Database, Naming, RequiredSchema, open_database
 from sql_agent.database.cell_texts import CellTexts
 from sql_agent.database.name_index import Name, NameIndex
-from sql_agent.database.named_values import MAX_VALUES, ValueIndex
+from sql_agent.database.named_values import MAX_VALUES, NamedValue, ValueIndex, best_values
 
 SCHEMA = RequiredSchema(
     {"drug": ("name", "treats", "colour", "box"), "illness": ("title", "signs")},
@@ -267,3 +267,9 @@ def test_a_word_that_cells_have_with_a_capital_only_is_named_wherever_it_is(tmp_
             "illness.title LIKE '%klinefelter%'",
             "illness.cause LIKE '%klinefelter%'",
         ]
+
+
+def test_of_many_values_the_names_of_rows_are_kept_wherever_they_stand() -> None:
+    text = ("aaa", "LIKE"), ("bbbb", "LIKE"), ("ccccc", "LIKE"), ("Gout", "=")
+    values = [NamedValue(columns=(("t", "c"),), operator=operator, value=value) for value, operator in text]
+    assert [value.value for value in best_values(values, 2)] == ["ccccc", "Gout"]

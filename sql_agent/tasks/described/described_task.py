@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database, Naming, RequiredSchema, is_url
 from sql_agent.database.cell_texts import count_words
-from sql_agent.database.named_values import NamedValue
+from sql_agent.database.named_values import NamedValue, best_values
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, Question, Style
@@ -21,7 +22,7 @@ from sql_agent.tasks.task import DISCLAIMER, Task, lacks_questions
 
 _SLOT = re.compile(r"\{[^{}]*\}")
 _MOST_VALUES = 5  # maximum beside a question
-_FREQUENT = 0.01  # minimum share of the wordings with a word of asking, such as "products"
+_FREQUENT = 50  # minimum number of occurrences of a word of asking, such as "products", in the wordings
 _MOST_CHARS = 6_000  # maximum for the tables in a prompt; a longer text is replaced by the names of the columns
 
 
@@ -151,15 +152,14 @@ def with_named_values(description: Description) -> Callable[[Question, Database]
     and the question does not put it in quotes “…”. A row is left out if many wordings contain its name, such as
     "Products".
     """
-    wording = "\n".join(_SLOT.sub("\n", text) for text in _texts(description)).casefold()
+    texts = (*_texts(description), *_flat(wordings(description.lang).values()))
+    wording = "\n".join(_SLOT.sub("\n", text) for text in texts).casefold()
     items = {word: item for item, words in description.said.items() for word in words if word not in wording}
 
     def tells(value: NamedValue, text: str) -> bool:
         named = value.value.strip("%")
-        if value.operator == "=":
-            is_asking = count_words(named.casefold(), wording) > _FREQUENT * wording.count("\n")
-        else:
-            is_asking = named in wording
+        is_row = value.operator == "="
+        is_asking = count_words(named.casefold(), wording) >= _FREQUENT if is_row else named in wording
         return not is_asking or f"“{named}”" in text
 
     def question_text(question: Question, database: Database) -> str:
@@ -169,7 +169,7 @@ def with_named_values(description: Description) -> Callable[[Question, Database]
         known = {*everyday, *(value.value.strip("%") for value in found)}
         if named := [items[word] for word in everyday if _is_beside(word, known, text)]:
             found = database.named_values("\n".join([text, *named]))
-        shown = [str(value) for value in found if tells(value, text)][:_MOST_VALUES]
+        shown = map(str, best_values([value for value in found if tells(value, text)], _MOST_VALUES))
         words = wordings(question.lang)
         return f"{text}\n{words['values']}{'; '.join(shown) or words['no_values']}"
 
@@ -182,6 +182,15 @@ def _is_beside(word: str, others: Iterable[str], text: str) -> bool:
         if word in other != word:
             text = re.sub(re.escape(other), "\n", text, flags=re.IGNORECASE)
     return word in text
+
+
+def _flat(values: Iterable[Any]) -> Iterator[str]:
+    """Yield the texts in nested lists and tables."""
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        else:
+            yield from _flat(value.values() if isinstance(value, dict) else value)
 
 
 def _texts(description: Description) -> Iterator[str]:

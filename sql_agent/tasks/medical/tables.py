@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -14,13 +14,11 @@ from weakref import WeakKeyDictionary
 from sql_agent.database import Database
 from sql_agent.database.answers import Row
 from sql_agent.database.schema import Naming, RequiredSchema, quoted
-from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import Lang
 
 _MAX_CHARS = 60  # maximum for an alias
 _MOST_VALUES, _MAX_VALUE_CHARS = 12, 30  # maximum numbers of values of a column, and of characters of a value
 _CELLS_PER_VALUE = 5  # minimum in the mean: in a small table every column has few values
-_MAX_ROWS = 20_000  # only the first filled cells of a column are read
 
 # "别名：甲；乙；性状：…": a label, then names up to the next label or sentence.
 _LABELLED = re.compile(
@@ -102,37 +100,40 @@ def create_table_sql(table: str) -> str:
 _known: WeakKeyDictionary[Database, dict[str, Mapping[str, tuple[str, ...]]]] = WeakKeyDictionary()
 
 
-def few_values(database: Database, table: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the values of each text column of `table` that has few short values, the most frequent value first.
+def few_values(database: Database, table: str, columns: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return the values of each of `columns` that has few short values, the most frequent value first.
 
-    The columns are read at the first call. Raises DatabaseFileError if the database refuses.
+    The columns are read at the first call for `table`. A column whose values the limits of a query cut is left out.
     """
     tables = _known.setdefault(database, {})
     if table not in tables:
-        found = {column: tuple(_values(database, table, column)) for column in database.schema.columns[table]}
+        read = [column for column in database.schema.columns[table] if column in columns]
+        found = {column: tuple(_values_of(database, table, column)) for column in read}
         tables[table] = {column: values for column, values in found.items() if values}
     return tables[table]
 
 
-def _values(database: Database, table: str, column: str) -> Iterator[str]:
-    cells = (
-        f"(SELECT {quoted(column)} AS cell FROM {quoted(table)} WHERE {quoted(column)} IS NOT NULL "
-        f"LIMIT {_MAX_ROWS}) AS cells"
-    )
+def _values_of(database: Database, table: str, column: str) -> Iterator[str]:
+    name = quoted(column)
+    cells = f"FROM {quoted(table)} WHERE {name} IS NOT NULL"
     # Most columns have many values. The first statement then ends after a few rows; the second one reads all of them.
-    if not _rows(database, f"SELECT DISTINCT cell FROM {cells} LIMIT {_MOST_VALUES + 1}"):
+    if not _short_texts(database, f"SELECT DISTINCT {name} {cells} LIMIT {_MOST_VALUES + 1}"):
         return
-    counts = _rows(database, f"SELECT cell, COUNT(*) AS number FROM {cells} GROUP BY cell ORDER BY number DESC, cell")
+    counts = _short_texts(
+        database, f"SELECT {name}, COUNT(*) AS number {cells} GROUP BY {name} ORDER BY number DESC, {name}"
+    )
     if sum(int(str(number)) for _, number in counts) >= _CELLS_PER_VALUE * len(counts):
         yield from (str(cell) for cell, _ in counts if cell)
 
 
-def _rows(database: Database, sql: str) -> Sequence[Row]:
-    """Return the rows, whose first cell is a value; [] if the values are many, long or no texts."""
+def _short_texts(database: Database, sql: str) -> Sequence[Row]:
+    """Return the rows if their first cells are few short texts, which a prompt can list; else []."""
     answer = database.query(sql)
-    if answer.error is not None:
-        message = f"the values of columns of {database.source} cannot be read: {answer.error.message}"
-        raise DatabaseFileError(message, hint=answer.error.hint)
-    is_few = not answer.truncated and answer.count <= _MOST_VALUES
-    is_text = all(isinstance(cell, str) and len(cell) <= _MAX_VALUE_CHARS for cell, *_ in answer.records)
-    return answer.records if is_few and is_text else []
+    is_few = answer.error is None and not answer.truncated and answer.count <= _MOST_VALUES
+    return answer.records if is_few and all(_is_plain(cell) for cell, *_ in answer.records) else []
+
+
+def _is_plain(cell: object) -> bool:
+    if not isinstance(cell, str) or len(cell) > _MAX_VALUE_CHARS:
+        return False
+    return cell.isprintable() and cell == cell.strip() and "|" not in cell

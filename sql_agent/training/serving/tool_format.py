@@ -32,6 +32,7 @@ _XML = re.compile(r"<tool_call>\s*<function=([^>\s]+)>(.*?)</function>\s*</tool_
 _XML_ARGUMENT = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 _TOOL_CODE = re.compile(r"```tool_code\s*\n(.*?)\n?```", re.DOTALL)
 _APOSTROPHE = re.compile(r"(?<!\\)((?:\\\\)*)\\'")  # JSON knows no such escape
+_IN_WORD = re.compile(r"(?<=\w)\\'(?=\w)")  # as in 'Athlete\'s foot', which SQL writes 'Athlete''s foot'
 _THOUGHT = re.compile(r"\A\s*<think>(.*?)(?:</think>|\Z)(.*)\Z", re.DOTALL)
 # The import of transformers takes two seconds without torch, and eight seconds with torch.
 _START = f"import sys; sys.modules['torch'] = None; from {__name__} import main; main()"
@@ -173,7 +174,7 @@ def _calls_of(body: Any, arguments: str = "arguments") -> Iterator[Call]:
 def _loaded(source: str) -> Any:
     """Parse JSON, which small models write with line breaks in strings and with \\'; return None for other texts."""
     try:
-        return json.loads(_APOSTROPHE.sub(r"\1'", source), strict=False)
+        return json.loads(_APOSTROPHE.sub(r"\1'", _IN_WORD.sub("''", source)), strict=False)
     except (ValueError, RecursionError):  # RecursionError: JSON that is nested hundreds of levels deep
         return None
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from pathlib import Path
 
 import torch
 
 from sql_agent.config.settings import Settings
 from sql_agent.runs.run_folder import SFT
+from sql_agent.system.resources import usable_cores
 from sql_agent.tasks.task import load_task
 from sql_agent.training.policy.sft import Compute, copy_losses, fine_tuned_model
 from sql_agent.training.verl.config import trains_on_npu
@@ -27,7 +27,7 @@ def fine_tune(run: Path, settings: Settings) -> None:
         with (run / SFT).open("a", encoding="utf-8") as progress:
             progress.write(json.dumps({"step": step, "steps": steps, "loss": loss}) + "\n")
 
-    torch.set_num_threads(os.cpu_count() or 1)  # a fork of `warm_python` has one thread
+    torch.set_num_threads(usable_cores())  # a fork of `warm_python` has one thread
     task = load_task(settings.task)
     with task.databases(settings) as databases:
         questions = task.questions(settings, "train")

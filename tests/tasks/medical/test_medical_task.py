@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import get_args
@@ -47,29 +48,27 @@ def test_refusals_in_the_words_of_the_prompt_are_counted_by_whether_they_are_rig
 
 
 def test_the_prompts_show_the_values_of_a_column_that_has_only_a_few(tmp_path: Path) -> None:
+    columns: dict[str, Callable[[int], str | None]] = {
+        "med_approval": lambda n: "Withdrawn" if n % 5 == 0 else "Authorised",
+        "status": lambda n: ("Rx", "", None)[n % 3],
+        "company_name": lambda n: f"firm {n % 13}",  # too many
+        "pack": lambda _: "a" * 31,  # too long
+        "storage": lambda n: ("cool", "in a\nfridge")[n % 2],  # two lines
+        "form": lambda n: ("tablet|pill", " syrup")[n % 2],  # not told apart
+        "reviewer": lambda n: ("Ann", "Bo")[n % 2],  # not described, perhaps private
+        "period": lambda n: "36 months" if n < 4 else None,  # too few cells
+    }
     path = tmp_path / "medical.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(
-            "CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name, med_approval, company_name, pack, status)"
-        )
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name, {', '.join(columns)})")
         connection.execute("CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT)")
         connection.execute("INSERT INTO disease VALUES (1, 'asthma')")
-        rows = [
-            (
-                f"drug {n}",
-                "Withdrawn" if n % 5 == 0 else "Authorised",
-                f"firm {n % 13}",
-                "a" * 31,
-                ("Rx", "", None)[n % 3],
-            )
-            for n in range(60)
-        ]
-        sql = "INSERT INTO drugs_info (med_name, med_approval, company_name, pack, status) VALUES (?, ?, ?, ?, ?)"
-        connection.executemany(sql, rows)
-        connection.commit()
+        rows = [(f"drug {n}", *(cell(n) for cell in columns.values())) for n in range(60)]
+        marks = ", ".join("?" for _ in rows[0])
+        connection.executemany(f"INSERT INTO drugs_info (med_name, {', '.join(columns)}) VALUES ({marks})", rows)
     with open_database(path, SCHEMA) as database:
         for told in (TASK.instructions, TASK.describe):
             assert (
-                "drugs_info(id, med_name, med_approval Authorised|Withdrawn, company_name, pack, status Rx)\n"
-                "disease(id, disease_name)" in told("en", database, load_settings())
+                "drugs_info(id, med_name, med_approval Authorised|Withdrawn, status Rx, company_name, pack, storage, "
+                "form, reviewer, period)\ndisease(id, disease_name)" in told("en", database, load_settings())
             )

@@ -119,3 +119,10 @@ def rewarded(question: Question, statements: Sequence[str], database: Database) 
         case = judge_case(question, answer, calls, database, TASK.schema.names, reader)
         earned.append((case.evidence_read, asyncio.run(score(case, FactsJudge(TASK.words), TASK.rule))[0]))
     return [sorted(map(str, call.answer.records)) for call in calls], earned
+
+
+def test_the_prompt_lists_the_values_of_columns_as_over_the_file(reader_url: str, file: Path, lang: Lang) -> None:
+    with open_database(parse_source(reader_url), SCHEMA) as server, open_database(file, SCHEMA) as opened:
+        told = [TASK.instructions(lang, each, load_settings()) for each in (server, opened)]
+    assert re.search(r"status [^,]*(prescription only\|over the counter|处方药\|非处方药)", told[0])
+    assert told[0] == told[1].replace("SQLite", "MySQL")

@@ -79,11 +79,13 @@ def test_a_call_that_the_template_writes_is_read_back(family: str, sql: str) -> 
 
 
 def test_a_call_with_an_apostrophe_and_line_breaks_as_small_models_write_them_is_read() -> None:
-    sql = "SELECT treatment\n\tFROM disease WHERE disease_name = 'Athlete\\'s foot' AND cause <> '\\\\'"
+    sql = (
+        "SELECT treatment\n\tFROM disease WHERE disease_name = 'Athlete\\'s foot' AND cause <> \\'x\\' AND x <> '\\\\'"
+    )
     text = '<tool_call>\n{"name": "query", "arguments": {"sql": "' + sql + '"}}\n</tool_call>'
     (read,) = parse_reply(text, "hermes").calls
     assert read.arguments == {
-        "sql": "SELECT treatment\n\tFROM disease WHERE disease_name = 'Athlete's foot' AND cause <> '\\'"
+        "sql": "SELECT treatment\n\tFROM disease WHERE disease_name = 'Athlete''s foot' AND cause <> 'x' AND x <> '\\'"
     }
 
 
