@@ -211,8 +211,14 @@ class Drafting:
                     for word in self._catalog.words_of(row, column)
                     if (column, word) in by_word and word not in first.value and first.value not in word
                 ]
-                if words:
-                    return by_word[column, self._chosen.choice(words)]
+                found = [by_word[column, word] for word in words]
+                found += [
+                    condition
+                    for condition in self._catalog.conditions_on(table, column)
+                    if condition.phrase == "category" and row.place in self._catalog.places(table, condition)
+                ]
+                if found:
+                    return self._chosen.choice(found)
         others = self._catalog.conditions(table, without=first.column)
         return self._chosen.choice(others) if others and beside is None else None
 

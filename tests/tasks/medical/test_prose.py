@@ -52,22 +52,21 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with closing(sqlite3.connect(path)) as connection, connection:
         columns = "cause TEXT, epidemiology TEXT, overview TEXT, treatment TEXT"
         connection.execute(f"CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT, {columns})")
-        connection.execute(
-            "CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name TEXT, form TEXT, company_name TEXT)"
-        )
+        drug = "med_name TEXT, form TEXT, company_name TEXT, med_approval TEXT"
+        connection.execute(f"CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, {drug})")
         statement = (
             "INSERT INTO disease (disease_name, cause, epidemiology, overview, treatment) VALUES (?, ?, ?, ?, ?)"
         )
         connection.executemany(statement, _rows())
-        connection.execute("INSERT INTO drugs_info VALUES (1, 'Ibuprofen', 'tablet', 'Lab Corvexa')")
-        connection.execute("INSERT INTO drugs_info VALUES (2, 'Naproxen', 'tablet', 'Kappa Axevrob')")
+        connection.execute("INSERT INTO drugs_info VALUES (1, 'Ibuprofen', 'tablet', 'Lab Corvexa', 'Authorised')")
+        connection.execute("INSERT INTO drugs_info VALUES (2, 'Naproxen', 'tablet', 'Kappa Axevrob', 'Authorised')")
         firms = [(f"{'ABCDEFGHIJ'[number % 10]}orvex{'abcdefg'[number // 10]}", number) for number in range(70)]
         drugs = [
-            (f"Drug-{number}{end}", f"{firm} {firm[::-1].title()} {end}")
+            (f"Drug-{number}{end}", f"{firm} {firm[::-1].title()} {end}", state)
             for firm, number in firms
-            for end in ("Ltd", "GmbH")
+            for end, state in (("Ltd", "Authorised"), ("GmbH", "Withdrawn"))
         ]
-        connection.executemany("INSERT INTO drugs_info (med_name, company_name) VALUES (?, ?)", drugs)
+        connection.executemany("INSERT INTO drugs_info (med_name, company_name, med_approval) VALUES (?, ?, ?)", drugs)
     return path
 
 
@@ -147,8 +146,11 @@ def test_a_company_is_searched_by_the_words_that_only_its_names_begin_with(path:
     assert "Borvexa" in short, "another firm has the second word"
     assert not [name for name in short if name.startswith("Corvexa")], "it is inside another firm's name"
     found = [q for q in asked if "company_name LIKE '%" in str(q.sql)]
-    assert found
-    for question in found:
+    both = [q for q in found if q.task_type == "two_conditions"]
+    assert any(str(q.sql).endswith("AND med_approval = 'Withdrawn'") for q in both), (
+        "a whole cell as the second condition"
+    )
+    for question in (q for q in found if q.task_type == "search"):
         (name,) = re.findall(r"company_name LIKE '%([^']+)%'", str(question.sql))
         assert name in short and name in question.question
         assert len(question.evidence) == 2, "the drugs of both of its names are found"
