@@ -24,7 +24,7 @@ _CHARACTER, _WORD = re.compile(r"\d+|[^\W\d的了是吗呢么些这那哪]"), re
 _TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
 _LETTER = "[A-Za-z0-9À-ɏ]"
 _SMALL = re.compile(rf"(?<!{_LETTER})[a-z][a-z0-9]{{2,}}(?!{_LETTER})")
-# A word with a capital, and what ends the sentence, line or label before it, if it is the first word after that.
+# A word with a capital, after the end of a sentence, line or label if it is the first word of the next.
 _CAPITAL = re.compile(rf"((?:[.!?:(\"“‘•\n]|[-–] )\s*)?(?<!{_LETTER})([A-Za-z0-9]*[A-Z][A-Za-z0-9]*)(?!{_LETTER})")
 _END = (".", "!", "?")
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character

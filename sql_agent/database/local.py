@@ -72,7 +72,7 @@ class LocalDatabase(Database):
         # The process that forks workers caches indexes, keyed by these bytes. They contain the state of a file; a
         # database server may have changed in an unknown way, so they contain the time instead.
         self._opened = pickle.dumps((0 if isinstance(self.source, Path) else time.monotonic_ns(), opened))
-        self._named: dict[str, list[NamedValue]] = {}  # rollouts of a group and validations ask the same questions
+        self._named: dict[str, list[NamedValue]] = {}  # the rollouts of a group ask the same
         self._outage = Outage(f"The database {self.source}", logger.warning)
         self._pid = os.getpid()
         self._closed = threading.Event()

@@ -198,7 +198,7 @@ class Catalog(Contents):
                 yield condition
 
     def _with_short_name(self, table: str, column: str) -> Iterator[Condition]:
-        """Yield a condition for each short name of several values, such as "Novo Nordisk" for "Novo Nordisk Pharma AB".
+        """Yield a condition for each short name of several values, as "Novo Nordisk" of "Novo Nordisk Pharma AB".
 
         It is the words that begin these values and occur in no other value.
         """

@@ -136,7 +136,7 @@ def _with_tables(name: str, lang: Lang, database: Database) -> str:
 
 @cache
 def _listed(lang: Lang, table: str) -> frozenset[str]:
-    """Return the described columns of texts. No value of another column is listed, because it may be private."""
+    """Return the described columns of texts. Values of other columns may be private."""
     columns = description(lang).tables[table].columns if table in description(lang).tables else {}
     return frozenset(name for name, column in columns.items() if column.kind not in {"id", "number", "date"})
 

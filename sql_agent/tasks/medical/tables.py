@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, get_args
 from weakref import WeakKeyDictionary
@@ -97,6 +98,7 @@ def create_table_sql(table: str) -> str:
     return f"CREATE TABLE {table} ({columns})"
 
 
+_READING = Lock()  # of rollouts that start together, one reads the columns
 _known: WeakKeyDictionary[Database, dict[str, Mapping[str, tuple[str, ...]]]] = WeakKeyDictionary()
 
 
@@ -105,18 +107,19 @@ def few_values(database: Database, table: str, columns: Iterable[str]) -> Mappin
 
     The columns are read at the first call for `table`. A column whose values the limits of a query cut is left out.
     """
-    tables = _known.setdefault(database, {})
-    if table not in tables:
-        read = [column for column in database.schema.columns[table] if column in columns]
-        found = {column: tuple(_values_of(database, table, column)) for column in read}
-        tables[table] = {column: values for column, values in found.items() if values}
-    return tables[table]
+    with _READING:
+        tables = _known.setdefault(database, {})
+        if table not in tables:
+            read = [column for column in database.schema.columns[table] if column in columns]
+            found = {column: tuple(_values_of(database, table, column)) for column in read}
+            tables[table] = {column: values for column, values in found.items() if values}
+        return tables[table]
 
 
 def _values_of(database: Database, table: str, column: str) -> Iterator[str]:
     name = quoted(column)
     cells = f"FROM {quoted(table)} WHERE {name} IS NOT NULL"
-    # Most columns have many values. The first statement then ends after a few rows; the second one reads all of them.
+    # Of a column with many values, this reads a few rows.
     if not _short_texts(database, f"SELECT DISTINCT {name} {cells} LIMIT {_MOST_VALUES + 1}"):
         return
     counts = _short_texts(
@@ -127,7 +130,7 @@ def _values_of(database: Database, table: str, column: str) -> Iterator[str]:
 
 
 def _short_texts(database: Database, sql: str) -> Sequence[Row]:
-    """Return the rows if their first cells are few short texts, which a prompt can list; else []."""
+    """Return the rows if their first cells are few short texts, else []."""
     answer = database.query(sql)
     is_few = answer.error is None and not answer.truncated and answer.count <= _MOST_VALUES
     return answer.records if is_few and all(_is_plain(cell) for cell, *_ in answer.records) else []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import get_args
@@ -13,7 +15,7 @@ import pytest
 from sql_agent.config.settings import load_settings
 from sql_agent.database import open_database
 from sql_agent.rollouts.metrics import refusals
-from sql_agent.schemas import Lang, Outcome, Question, RolloutRecord
+from sql_agent.schemas import Lang, Outcome, QueryAnswer, Question, RolloutRecord
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.small_database import make_database
@@ -72,3 +74,20 @@ def test_the_prompts_show_the_values_of_a_column_that_has_only_a_few(tmp_path: P
                 "drugs_info(id, med_name, med_approval Authorised|Withdrawn, status Rx, company_name, pack, storage, "
                 "form, reviewer, period)\ndisease(id, disease_name)" in told("en", database, load_settings())
             )
+
+
+def test_rollouts_that_start_together_read_the_values_of_columns_once(tmp_path: Path) -> None:
+    with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        asked: list[str] = []
+        query = database.query
+
+        def slow(sql: str) -> QueryAnswer:
+            asked.append(sql)
+            time.sleep(0.01)
+            return query(sql)
+
+        with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(8) as threads:
+            patch.setattr(database, "query", slow)
+            told = set(threads.map(lambda _: TASK.instructions("en", database, load_settings()), range(8)))
+    assert len(told) == 1
+    assert len(asked) == len(set(asked)) > 0
