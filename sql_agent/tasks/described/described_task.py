@@ -158,9 +158,8 @@ def with_named_values(description: Description) -> Callable[[Question, Database]
 
     def tells(value: NamedValue, text: str) -> bool:
         named = value.value.strip("%")
-        is_row = value.operator == "="
-        is_asking = count_words(named.casefold(), wording) >= _FREQUENT if is_row else named in wording
-        return not is_asking or f"“{named}”" in text
+        most = _FREQUENT if value.operator == "=" else 1
+        return count_words(named.casefold(), wording) < most or f"“{named}”" in text
 
     def question_text(question: Question, database: Database) -> str:
         text = question.question

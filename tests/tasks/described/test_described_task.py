@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,10 @@ from sql_agent.database import open_database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Evidence, QueryCall, Question
-from sql_agent.tasks.described.described_task import with_named_values
+from sql_agent.tasks.described.described_task import described_task, with_named_values
+from sql_agent.tasks.described.description import as_toml
+from sql_agent.tasks.described.guess_description import guess_description
+from sql_agent.tasks.described.table_rows import read_database
 from sql_agent.tasks.task import load_task
 from tests.tasks.described.conftest import Described
 from tests.tasks.described.databases import make_shop
@@ -39,6 +44,20 @@ def test_a_question_is_shown_with_the_values_that_it_names(shop: Described) -> N
         f"{asked[0].question}\nValues: products.productName = 'Blue kettle'",
         f"{asked[1].question}\nValues: none",
     ]
+
+
+def test_a_value_that_is_only_a_piece_of_a_word_of_asking_is_shown_and_a_word_of_asking_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "paints.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE paints (name TEXT, colour TEXT)")
+        rows = [(f"Paint {number}", ("red", "last", "green")[number % 3]) for number in range(30)]
+        connection.executemany("INSERT INTO paints VALUES (?, ?)", rows)
+    file = tmp_path / "paints.toml"
+    file.write_text(as_toml(guess_description(read_database(path), path.name, "en", lambda _: None)), encoding="utf-8")
+    task = described_task(file)
+    with task.open_database(load_settings()) as database:
+        asked = Question(id="q", question="Which paints are red, since last year?", answer="?", lang="en")
+        assert task.question_text(asked, database).endswith("Values: paints.colour LIKE 'red'")
 
 
 def test_an_everyday_word_inside_the_name_of_a_row_is_no_word(shop: Described) -> None:
