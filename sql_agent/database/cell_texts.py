@@ -22,10 +22,10 @@ _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _CHARACTER, _WORD = re.compile(r"\d+|[^\W\d的了是吗呢么些这那哪]"), re.compile(r"\w+")
 # What a part must contain: two Chinese characters, or a word of four letters.
 _TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
-_LETTER = "[A-Za-z0-9À-ɏ]"
-_SMALL = re.compile(rf"(?<!{_LETTER})[a-z][a-z0-9]{{2,}}(?!{_LETTER})")
-# A word with a capital, after the end of a sentence, line or label if it is the first word of the next.
-_CAPITAL = re.compile(rf"((?:[.!?:(\"“‘•\n]|[-–] )\s*)?(?<!{_LETTER})([A-Za-z0-9]*[A-Z][A-Za-z0-9]*)(?!{_LETTER})")
+LETTER = "[A-Za-z0-9À-ɏ]"  # a character of a word; Chinese words have no visible ends
+_SMALL = re.compile(rf"(?<!{LETTER})[a-z][a-z0-9]{{2,}}(?!{LETTER})")
+# Group 2 is a word with a capital, and group 1 the end of a sentence, line or label directly before the word.
+_CAPITAL = re.compile(rf"((?:[.!?:(\"“‘•\n]|[-–] )\s*)?(?<!{LETTER})([A-Za-z0-9]*[A-Z][A-Za-z0-9]*)(?!{LETTER})")
 _END = (".", "!", "?")
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character
 
@@ -35,8 +35,8 @@ _Column = tuple[str, str]  # a table and its column
 class CellTexts:
     """The text cells of each column, in lower case and joined by the separator `BETWEEN`.
 
-    `proper` are words of ASCII letters and digits that the cells have with a capital only, also inside a sentence or in
-    a cell that is no sentence, such as "pfizer" and "gjb2".
+    `proper` has the words of ASCII letters and digits, in lower case, that no cell has without a capital, such as
+    "pfizer" and "gjb2". A word that only begins sentences, lines or labels is left out.
     """
 
     def __init__(self, columns: Mapping[_Column, str], proper: frozenset[str] = frozenset()) -> None:

@@ -93,8 +93,8 @@ class LocalDatabase(Database):
             return refusal(error.kind, error.message, error.hint)
 
     def named_values(self, text: str) -> list[NamedValue]:
-        if text in self._named:
-            return self._named[text]
+        if (known := self._named.get(text)) is not None:  # not `in`: another thread may clear
+            return known
         try:
             found = self._reply({"text": text}, _LOOK_UP_S)["values"]
         except (TimeoutError, EOFError, QueryError) as error:
@@ -102,8 +102,8 @@ class LocalDatabase(Database):
             raise DatabaseFileError(message, hint=_SEE_TRACEBACK) from error
         if len(self._named) >= _LOOK_UPS_KEPT:
             self._named.clear()
-        self._named[text] = list(map(NamedValue.model_validate, found))
-        return self._named[text]
+        values = self._named[text] = list(map(NamedValue.model_validate, found))
+        return values
 
     def close(self) -> None:
         with self._lock:
@@ -258,8 +258,8 @@ class _Server:
                         [sys.executable, "-c", _SERVER.format(path=sys.path)],
                         stdin=theirs.fileno(),
                         stdout=subprocess.DEVNULL,
-                        env=os.environ
-                        | {"OPENBLAS_NUM_THREADS": "1"},  # numpy would start threads, and the server forks
+                        # numpy must start no threads: the server forks
+                        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
                         process_group=0,  # Ctrl-C must reach only the program, which ends the server itself
                     )
                 _pipes.add(self._orders)

@@ -131,9 +131,7 @@ class ValueIndex:
         shown: list[_Span] = []
         for span in sorted(spans, key=lambda span: (not span.is_whole, span.start - span.end, not span.is_name)):
             if all(span.end <= other.start or other.end <= span.start for other in taken):
-                if not span.values and span.word not in self._terms:
-                    self._terms[span.word] = self._is_term(span.word)
-                is_shown = bool(span.values) or self._terms[span.word]
+                is_shown = bool(span.values) or self._is_term(span.word)
                 taken += [span] if is_shown or self._is_text(span.word) else []
                 shown += [span] if is_shown else []
         last_first = sorted(shown, key=lambda span: -span.start)
@@ -191,9 +189,13 @@ class ValueIndex:
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
     def _is_term(self, word: str) -> bool:
-        """Return whether `word` is a proper name, an item, a part of several names, or in varied surroundings."""
-        if word in self._texts.proper:
-            return True
+        """Return whether `word` is a term: a proper name, or one of `_stands_as_term`."""
+        if word not in self._terms:
+            self._terms[word] = word in self._texts.proper or self._stands_as_term(word)
+        return self._terms[word]
+
+    def _stands_as_term(self, word: str) -> bool:
+        """Return whether `word` is an item, a part of several names, or has varied words around it."""
         columns = [column for column in self._columns if column not in self._name_columns]
         near = [pair for column in columns for pair in self._texts.beside(word, column)]
         whole = sum(before + after == "" for before, after in near)
@@ -206,19 +208,20 @@ class ValueIndex:
         )
         return max(2, _MIN_OCCURRENCES - len(word)) <= len(near) <= min(_MOST_OCCURRENCES, min(kinds, default=0) ** 2)
 
-    def _with_word(self, word: str, rows: Sequence[NamedValue]) -> Iterator[NamedValue]:
+    def _with_word(self, word: str, values: Sequence[NamedValue]) -> Iterator[NamedValue]:
         """Yield a value for the columns with `word` as a whole cell, and one for the columns with `word` inside cells.
 
+        `values` are named by the same part.
         Columns with the word as an item come first, and columns with the word in the names of several rows come last.
         """
         numbers = self._items.get(word, ())
         items = {self._columns[number] for number in numbers}
         counts = self._columns_with(word) if word else {}
         # Sentences about a row repeat the row's name, so for the name of a row only items count.
-        is_row = any(value.operator == "=" for value in rows)
+        is_row = any(value.operator == "=" for value in values)
         found = [column for column in counts if column not in self._name_columns and (not is_row or column in items)]
         shown = _few(found, items)
-        known = {column for value in rows for column in value.columns}
+        known = {column for value in values for column in value.columns}
         shown += tuple(c for c in counts if c in self._name_columns - known and counts[c] >= _SEVERAL)
         single = {self._columns[number] for number in numbers if word in self._single.get(number, ())}
         for pattern, whole in ((word, True), (f"%{word}%", False)):

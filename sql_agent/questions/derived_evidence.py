@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from sql_agent.database import Database, DatabasePool
+from sql_agent.database.cell_texts import LETTER
 from sql_agent.database.schema import fold, quoted
 from sql_agent.reward.judges.items import Reader, Words, is_prose
 from sql_agent.schemas import Evidence, Lang, QueryAnswer, Question
 
 _NAME = re.compile(r"\w+")
 _SHORTEST = 2  # minimum length of a cell; nearly every text contains a single character
-_LETTER = "[a-z0-9À-ɏ]"  # a character of a word; Chinese words have no visible ends
 _ITEM_END = re.compile(r"[;；、\n]")
 
 
@@ -114,7 +114,7 @@ def _quoted_items(cell: str, question: Question) -> list[str]:
 
 def _has(text: str, item: str) -> bool:
     """Return whether `item` occurs in `text` as whole words and numbers: not "5 mg" in "2.5 mg"."""
-    return re.search(rf"(?<!{_LETTER})(?<!\d[.,]){re.escape(item)}(?!{_LETTER})", text, re.IGNORECASE) is not None
+    return re.search(rf"(?<!{LETTER})(?<!\d[.,]){re.escape(item)}(?!{LETTER})", text, re.IGNORECASE) is not None
 
 
 def _row(table: str, column: str, cell: str, row_id: object, database: Database) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sqlite3
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -209,6 +209,18 @@ def test_an_index_that_nobody_needs_is_freed_without_garbage_collection() -> Non
         gc.enable()
 
 
+def named_in_table(
+    folder: Path, table: str, columns: Sequence[str], rows: Sequence[Sequence[str]], asked: str, naming: Naming
+) -> list[str]:
+    """Return the values that the question `asked` names in a database with one table."""
+    path = folder / "t.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE {table} ({', '.join(f'{column} TEXT' for column in columns)})")
+        connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' for _ in columns)})", rows)
+    with open_database(path, RequiredSchema({table: (naming.column,)}, hint="-", names={table: naming})) as opened:
+        return list(map(str, opened.named_values(asked)))
+
+
 def test_common_words_of_prose_name_nothing_although_names_begin_with_them(tmp_path: Path) -> None:
     prose = "What causes {} is not known, and the low dose of a drug helps with most of the symptoms; patient{}"
     titles = (
@@ -219,30 +231,20 @@ def test_common_words_of_prose_name_nothing_although_names_begin_with_them(tmp_p
         "Klinefelter syndrome",
     )
     rows = [(title, prose.format(title, number)) for number, title in enumerate((*titles, *map(str, range(120))))]
-    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
-        connection.execute("CREATE TABLE illness (title TEXT, signs TEXT)")
-        connection.executemany("INSERT INTO illness VALUES (?, ?)", rows)
     naming = Naming("title", called={"THE syndrome": ("THE",)})
-    required = RequiredSchema({"illness": ("title",)}, hint="-", names={"illness": naming})
-    with open_database(tmp_path / "t.db", required) as opened:
-        asked = "What is the dose with low risk for Klinefelter? And what for low vision?"
-        assert list(map(str, opened.named_values(asked))) == [
-            "illness.title LIKE '%klinefelter%'",
-            "illness.signs LIKE '%klinefelter%'",
-            "illness.title = 'Low vision'",
-        ]
+    asked = "What is the dose with low risk for Klinefelter? And what for low vision?"
+    assert named_in_table(tmp_path, "illness", ("title", "signs"), rows, asked, naming) == [
+        "illness.title LIKE '%klinefelter%'",
+        "illness.signs LIKE '%klinefelter%'",
+        "illness.title = 'Low vision'",
+    ]
 
 
 def test_a_frequent_item_of_lists_is_no_common_word(tmp_path: Path) -> None:
     effects = "headache; nausea; rash; a dry mouth; trouble with sleep; loss of hair; pain in the joints"
-    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
-        connection.execute("CREATE TABLE drug (name TEXT, effects TEXT)")
-        connection.executemany("INSERT INTO drug VALUES (?, ?)", [(f"drug {n}", effects) for n in range(200)])
-    required = RequiredSchema({"drug": ("name",)}, hint="-", names={"drug": Naming("name")})
-    with open_database(tmp_path / "t.db", required) as opened:
-        assert [str(value) for value in opened.named_values("Which of them cause headache?")] == [
-            "drug.effects LIKE '%headache%'"
-        ]
+    rows = [(f"drug {n}", effects) for n in range(200)]
+    found = named_in_table(tmp_path, "drug", ("name", "effects"), rows, "Which of them cause headache?", Naming("name"))
+    assert found == ["drug.effects LIKE '%headache%'"]
 
 
 def test_a_word_that_cells_have_with_a_capital_only_is_named_wherever_it_is(tmp_path: Path) -> None:
@@ -254,19 +256,14 @@ def test_a_word_that_cells_have_with_a_capital_only_is_named_wherever_it_is(tmp_
         ),
         ("Gout", "The first signs come in spring.", "Merck"),
     ]
-    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
-        connection.execute("CREATE TABLE illness (title TEXT, cause TEXT, firm TEXT)")
-        connection.executemany("INSERT INTO illness VALUES (?, ?, ?)", rows)
-    required = RequiredSchema({"illness": ("title",)}, hint="-", names={"illness": Naming("title")})
-    with open_database(tmp_path / "t.db", required) as opened:
-        asked = "Is gjb2 named, what of Saguenay in spring, the first of pfizer, and Klinefelter?"
-        assert list(map(str, opened.named_values(asked))) == [
-            "illness.cause LIKE '%gjb2%'",
-            "illness.cause LIKE '%saguenay%'",
-            "illness.firm LIKE '%pfizer%'",
-            "illness.title LIKE '%klinefelter%'",
-            "illness.cause LIKE '%klinefelter%'",
-        ]
+    asked = "Is gjb2 named, what of Saguenay in spring, the first of pfizer, and Klinefelter?"
+    assert named_in_table(tmp_path, "illness", ("title", "cause", "firm"), rows, asked, Naming("title")) == [
+        "illness.cause LIKE '%gjb2%'",
+        "illness.cause LIKE '%saguenay%'",
+        "illness.firm LIKE '%pfizer%'",
+        "illness.title LIKE '%klinefelter%'",
+        "illness.cause LIKE '%klinefelter%'",
+    ]
 
 
 def test_of_many_values_the_names_of_rows_are_kept_wherever_they_stand() -> None:

@@ -200,12 +200,14 @@ class Catalog(Contents):
     def _with_short_name(self, table: str, column: str) -> Iterator[Condition]:
         """Yield a condition for each short name of several values, as "Novo Nordisk" of "Novo Nordisk Pharma AB".
 
-        It is the words that begin these values and occur in no other value.
+        A short name is the words with which these values begin and which no other value has.
         """
         values = {str(cell) for cell in self.database.tables[table].cells(column) if cell is not None}
+        if len(values) <= _MOST_KINDS:
+            return
         beginning: defaultdict[str, list[list[str]]] = defaultdict(list)
         users: defaultdict[str, set[str]] = defaultdict(set)  # the first words of the values with a word
-        for words in (value.split(" ") for value in sorted(values) if len(values) > _MOST_KINDS):
+        for words in (value.split(" ") for value in sorted(values)):
             beginning[words[0]].append(words)
             for word in words:
                 users[word].add(words[0])

@@ -125,20 +125,13 @@ def describe(lang: Lang, database: Database, _settings: Settings) -> str:
 def _with_tables(name: str, lang: Lang, database: Database) -> str:
     lines = []
     for table, columns in database.schema.columns.items():
-        known, few = column_labels(lang).get(table, {}), few_values(database, table, _listed(lang, table))
+        known, few = column_labels(lang).get(table, {}), few_values(database, table)
         described = (
             " ".join(filter(None, (column, known.get(column), "|".join(few.get(column, ()))))) for column in columns
         )
         lines.append(f"{table}({', '.join(described)})")
     text = prompt_file(__file__, f"{name}.{lang}.txt").replace("{dialect}", database.dialect.title)
     return text.replace("{tables}", "\n".join(lines)).strip()
-
-
-@cache
-def _listed(lang: Lang, table: str) -> frozenset[str]:
-    """Return the described columns of texts. Values of other columns may be private."""
-    columns = description(lang).tables[table].columns if table in description(lang).tables else {}
-    return frozenset(name for name, column in columns.items() if column.kind not in {"id", "number", "date"})
 
 
 @cache

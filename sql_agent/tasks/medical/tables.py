@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -70,7 +70,7 @@ _BESIDE = {
     table: frozenset(word for lang in get_args(Lang) for word in names(lang)["beside"].get(table, ()))
     for table in NAME_COLUMNS
 }
-_DESCRIBED = _read("en")["tables"]  # for columns that people confuse, which are the same in both languages
+_DESCRIBED = _read("en")["tables"]  # for the columns, and those that people confuse: the same in both languages
 
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},
@@ -102,24 +102,28 @@ _READING = Lock()  # of rollouts that start together, one reads the columns
 _known: WeakKeyDictionary[Database, dict[str, Mapping[str, tuple[str, ...]]]] = WeakKeyDictionary()
 
 
-def few_values(database: Database, table: str, columns: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the values of each of `columns` that has few short values, the most frequent value first.
+def few_values(database: Database, table: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the values of each described column of `table` that has few short values, the most frequent value first.
 
-    The columns are read at the first call for `table`. A column whose values the limits of a query cut is left out.
+    The columns are read at the first call. A column whose values the limits of a query cut is left out, and so is a
+    column without a description, whose values may be private.
     """
     with _READING:
         tables = _known.setdefault(database, {})
         if table not in tables:
-            read = [column for column in database.schema.columns[table] if column in columns]
-            found = {column: tuple(_values_of(database, table, column)) for column in read}
-            tables[table] = {column: values for column, values in found.items() if values}
+            described = {name for name, column in _DESCRIBED[table]["columns"].items() if column["kind"] != "id"}
+            tables[table] = {
+                column: values
+                for column in database.schema.columns[table]
+                if column in described and (values := tuple(_values_of(database, table, column)))
+            }
         return tables[table]
 
 
 def _values_of(database: Database, table: str, column: str) -> Iterator[str]:
     name = quoted(column)
     cells = f"FROM {quoted(table)} WHERE {name} IS NOT NULL"
-    # Of a column with many values, this reads a few rows.
+    # Of many values, this reads a few rows.
     if not _short_texts(database, f"SELECT DISTINCT {name} {cells} LIMIT {_MOST_VALUES + 1}"):
         return
     counts = _short_texts(
@@ -130,7 +134,7 @@ def _values_of(database: Database, table: str, column: str) -> Iterator[str]:
 
 
 def _short_texts(database: Database, sql: str) -> Sequence[Row]:
-    """Return the rows if their first cells are few short texts, else []."""
+    """Return the rows that `sql` finds if they are few and their first cells are short texts, else []."""
     answer = database.query(sql)
     is_few = answer.error is None and not answer.truncated and answer.count <= _MOST_VALUES
     return answer.records if is_few and all(_is_plain(cell) for cell, *_ in answer.records) else []

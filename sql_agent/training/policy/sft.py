@@ -126,11 +126,12 @@ def _examples(
     if not any(question.statements for question in shown_questions):
         raise DataError("no training question has SQL for fine-tuning", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id, settings.agent.tool_format)
+    with_rewarded_answer = rewarded_answers(settings, task, databases)
 
     def show(number: int, question: Question) -> tuple[Demonstration, dict[str, Any]]:
-        (question,) = answers_to_demonstrate([question], settings, task, databases)
         with databases.of(question.database) as database:
-            return demonstrate(number, question, task, database, settings), tool_schema(task, database)
+            shown = demonstrate(number, with_rewarded_answer(question), task, database, settings)
+            return shown, tool_schema(task, database)
 
     # Threads are enough here, because other processes run the SQL statements.
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
@@ -173,13 +174,11 @@ def _within(
     return kept
 
 
-def answers_to_demonstrate(
-    questions: Sequence[Question], settings: Settings, task: Task, databases: DatabasePool
-) -> Sequence[Question]:
-    """Return `questions` with answers that the run's judge rewards; the judge "facts" rewards only extractive ones."""
+def rewarded_answers(settings: Settings, task: Task, databases: DatabasePool) -> Callable[[Question], Question]:
+    """Return a function that gives a question an answer that the judge rewards; "facts" rewards extractive ones."""
     if task.answer_is_sql or judge_name(settings.judge, TeacherSettings()) != "facts":
-        return questions
-    return with_extractive_answers(questions, databases, task.words)
+        return lambda question: question
+    return lambda question: with_extractive_answers([question], databases, task.words)[0]
 
 
 def _prepare_for_training(model: Any, compute: Compute) -> Any:

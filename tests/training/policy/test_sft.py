@@ -30,9 +30,9 @@ from sql_agent.training.policy.sft import (
     _micro_batches,
     _prepare_for_training,
     _within,
-    answers_to_demonstrate,
     example,
     fine_tuned_model,
+    rewarded_answers,
 )
 from sql_agent.training.serving.chat import ChatEncoder
 from tests.support.small_database import make_database
@@ -243,7 +243,7 @@ def test_a_short_start_reads_each_column_in_turn_and_a_long_one_has_every_type()
 def test_prose_is_demonstrated_as_the_judge_pays_for_it(judge: str, answer: str, tmp_path: Path) -> None:
     (question,) = load_questions(written(tmp_path / "q.jsonl", PROSE))
     with TASK.databases(load_settings(), make_database(tmp_path / "medical.db")) as databases:
-        (shown,) = answers_to_demonstrate([question], load_settings([f"judge.name={judge}"]), TASK, databases)
+        shown = rewarded_answers(load_settings([f"judge.name={judge}"]), TASK, databases)(question)
     assert shown.answer == answer
 
 
