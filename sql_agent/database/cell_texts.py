@@ -36,11 +36,17 @@ class CellTexts:
     """The text cells of each column, in lower case and joined by the separator `BETWEEN`.
 
     `proper` has the words of ASCII letters and digits, in lower case, that no cell has without a capital, such as
-    "pfizer" and "gjb2". A word that only begins sentences, lines or labels is left out.
+    "pfizer" and "gjb2". A word that only begins sentences, lines or labels is left out. `small` has the words that some
+    cell has in lower case.
     """
 
-    def __init__(self, columns: Mapping[_Column, str], proper: frozenset[str] = frozenset()) -> None:
-        self.columns, self.proper = columns, proper
+    def __init__(
+        self,
+        columns: Mapping[_Column, str],
+        proper: frozenset[str] = frozenset(),
+        small: frozenset[str] = frozenset(),
+    ) -> None:
+        self.columns, self.proper, self.small = columns, proper, small
 
     def columns_with(self, text: str) -> dict[_Column, int]:
         """Return {column: occurrences of `text`} without zeros, the highest count first; case is ignored.
@@ -106,7 +112,7 @@ def read_texts(schema: Schema, read: Callable[[str], Iterable[tuple[object, ...]
             if len(rows) < _PAGE or room < 0:
                 break
         found |= {(table, column): BETWEEN.join(texts) for column, texts in cells.items() if texts}
-    return CellTexts(found, frozenset(map(str.lower, capital)) - small)
+    return CellTexts(found, frozenset(map(str.lower, capital)) - small, frozenset(small))
 
 
 def longest_parts(text: str, cells: str, beside: str | None = None) -> list[str]:

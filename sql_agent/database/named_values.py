@@ -164,6 +164,15 @@ class ValueIndex:
         """Return whether `part` has only common words of prose, such as "what" or "the head and"."""
         return all(word in self._common for word in _WORD.findall(part))
 
+    def _is_spelt(self, part: str, key: str) -> bool:
+        """Return whether cells have all words of `part` in lower case, as they have "made": it is no misspelt MADD.
+
+        Words that are those of `key` with other blanks and dashes are a spelling of `key`.
+        """
+        words = _WORD.findall(part)
+        spelt = all(word in self._texts.small for word in words if len(word) > 1)
+        return part.isascii() and spelt and words != _WORD.findall(key)
+
     def _quoted(self, text: str) -> Iterator[_Span]:
         """Yield a span for each part in quotation marks, with the columns whose cells contain the part."""
         for match in _QUOTED.finditer(text):
@@ -242,8 +251,8 @@ class ValueIndex:
         if len(part) < _MIN_MIDDLE_CHARS:
             return []
         first = bisect_left(self._ends, (part,))
-        found = [key for end, key in self._ends[first : first + _FEW + 1] if end.startswith(part)]
-        return found if len(found) <= _FEW else []
+        found = [(end, key) for end, key in self._ends[first : first + _FEW + 1] if end.startswith(part)]
+        return [key for end, key in found if is_word(end, 0, len(part))] if len(found) <= _FEW else []
 
     def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:
         """Yield the parts of the text that misspell a name, except parts that an exact name mostly covers."""
@@ -256,7 +265,7 @@ class ValueIndex:
         for _, key in sorted(near)[:_MOST_SIMILAR]:
             distance, start, end = min(_windows(text, key), default=(0, 0, 0))
             known = (min(end, other.end) - max(start, other.start) for other in exact if other.is_name)
-            if distance and max(known, default=0) < len(key) - 1 and not self._is_common(text[start:end]):
+            if distance and max(known, default=0) < len(key) - 1 and not self._is_spelt(text[start:end], key):
                 similar[distance, start, end] += self._rows(key)
         for (_, start, end), rows in sorted(similar.items()):
             word = text[start:end] if self._is_text(text[start:end]) else ""

@@ -266,6 +266,23 @@ def test_a_word_that_cells_have_with_a_capital_only_is_named_wherever_it_is(tmp_
     ]
 
 
+def test_a_word_that_cells_have_is_no_misspelt_name(tmp_path: Path) -> None:
+    rows = [
+        ("Glutaric acidemia", "The defect is made in the liver, and a fever comes late."),
+        ("Nail-patella syndrome", "The nail and the patella are small; a syndrome of the skin."),
+        ("Histiocytosis", "The cells are many."),
+    ]
+    naming = Naming("title", called={"Glutaric acidemia": ("MADD",)})
+    columns = ("title", "cause")
+    assert not named_in_table(tmp_path, "illness", columns, rows, "His mother made a list.", naming)
+    (tmp_path / "t.db").unlink()
+    asked = "nail patella syndrome, or maddd?"
+    assert named_in_table(tmp_path, "illness", columns, rows, asked, naming) == [
+        "illness.title = 'Nail-patella syndrome'",
+        "illness.title = 'Glutaric acidemia'",
+    ]
+
+
 def test_of_many_values_the_names_of_rows_are_kept_wherever_they_stand() -> None:
     text = ("aaa", "LIKE"), ("bbbb", "LIKE"), ("ccccc", "LIKE"), ("Gout", "=")
     values = [NamedValue(columns=(("t", "c"),), operator=operator, value=value) for value, operator in text]
