@@ -46,14 +46,14 @@ class SearchQuestions(Drafting):
         return self._condition_wording(templates, table, condition)
 
     def related(self) -> Iterator[Draft]:
-        """Yield drafts that ask which rows have a word in any of the columns that people search together."""
+        """Yield drafts that ask which rows have a word of a search's first column in any of its columns."""
         conditions = [(t, c) for t, c in self._conditions("related") if c.phrase in {"list", "text"}]
         ways = [
             (table, search, condition)
             for table, of in self._tables.items()
             for search in of.searches.values()
             for condition in [searching(search.columns[0], word, "text") for word in search.words]
-            or [c for t, c in conditions if t == table and c.column in search.columns]
+            or [c for t, c in conditions if t == table and c.column == search.columns[0]]
         ]
         for table, search, condition in self._shuffled(ways):
             tests = tuple(Comparison(column, "LIKE", condition.value) for column in search.columns)

@@ -36,11 +36,15 @@ def _rows() -> list[tuple[str, str, str, str, str]]:
             f"The disorder is thought to affect 1 in {1000 * (number + 2):,} newborns. It has been found more often in "
             f"{_PLACES[number % len(_PLACES)]} than elsewhere, for reasons that nobody has explained so far."
         )
-        overview = f"Also called iron shadow {number}, Fedder {number}. {name} is a disorder of the skin and the liver."
+        overview = (
+            f"Also called iron shadow {number}, Fedder {number}. {name} is a disorder of the skin and the liver. Tests "
+            f"detect the disorder early. Nerves that detect sensations such as heat or cold are spared. People avoid "
+            f"fatty foods such as butter or cream."
+        )
         first, second = _MEDICINES[number % 5], _MEDICINES[(number + 2) % 5]
         treatment = (
             f"Most people need no treatment at all, but the pain can be strong. It is relieved with anti-inflammatory "
-            f"medicines such as {first} or {second}."
+            f"medicines such as {first} or {second}. Morphine is rare. Some avoid fatty foods such as butter or cream."
         )
         rows.append((name, cause, epidemiology, overview, treatment))
     return rows
@@ -108,6 +112,18 @@ def test_what_a_sentence_lists_is_asked_for_by_its_noun(asked: list[Question]) -
         assert len(set(question.answer.split("; ")) & set(_MEDICINES)) == 2
 
 
+def test_a_verb_before_a_noun_and_a_list_that_stands_in_two_cells_make_no_question(asked: list[Question]) -> None:
+    nouns = {noun for q in asked if q.task_type == "examples" for noun in re.findall(r"[a-z-]+ [a-z]+s\b", q.question)}
+    assert "anti-inflammatory medicines" in nouns
+    assert not nouns & {"detect sensations", "fatty foods"}
+
+
+def test_a_name_that_some_cell_contains_is_not_asked_for_as_a_missing_one(asked: list[Question]) -> None:
+    missing = " ".join(q.question for q in asked if q.task_type == "unanswerable")
+    absent = [name for name in description("en").tables["drugs_info"].absent if name in missing]
+    assert absent and "Morphine" not in absent
+
+
 def test_a_phrase_of_two_long_cells_is_compared(asked: list[Question]) -> None:
     found = [q for q in _of(asked, "comparison", "cause") if "GEN" in q.answer]
     assert found
@@ -127,6 +143,8 @@ def test_people_search_prose_for_names_and_codes(asked: list[Question]) -> None:
     assert any(word.startswith("GEN") for word in words)
     assert not words & {"The", "Most", "It", "Also"}
     assert not any(word == "GEN1" for word in words)  # LIKE finds it in GEN10, too
+    related = {word for q in asked if q.task_type == "related" for word in re.findall(r"'%(.+?)%'", q.statements[-1])}
+    assert related and not related & set(_PLACES), "a place is behind no disease"
 
 
 @pytest.mark.parametrize(
