@@ -35,7 +35,9 @@ _MOST_SHARING = 40  # a part of more names is too common, such as 综合征 or "
 _MOST_CALLED = 3  # maximum number of rows for one formal name
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _DASH = re.compile("[‐-―−]")
+_POSSESSIVE = re.compile(r"(?<=[a-z])['’]s(?![a-z])")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
+_NOT_SMALL = re.compile(r"[^\W\d_a-z]")  # a letter with a capital, or of another alphabet
 _SHORT_CHINESE = re.compile(r"[\u3400-\u9fff]{2,4}")
 _INITIALS = re.compile(r"[a-z][a-z0-9]{1,5}")
 # Maximum number of characters of a name before the first character of its abbreviation, and between two of them.
@@ -260,10 +262,24 @@ def read_names(
                 continue
             names[comparable(text)] = name = Name(text, table, name_column)
             yield text, name
+            yield from ((part, name) for part in _names_inside(text))
             for cell, aliases in zip(cells, others.values(), strict=True):
                 if isinstance(cell, str):
                     yield from ((alias, name) for alias in aliases(cell))
         yield from called_otherwise(names, naming)
+
+
+def _names_inside(text: str) -> Iterator[str]:
+    """Yield other names inside a name: "B" and "C" of "A - B (also known as C)".
+
+    In parentheses, a name begins with the first capital.
+    """
+    outer, _, inner = text.partition(" (")
+    if inner.endswith(")") and (match := _NOT_SMALL.search(inner)):
+        yield inner[match.start() : -1]
+    last = outer.rpartition(" - ")[2]
+    if last != text:
+        yield last
 
 
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
@@ -302,8 +318,12 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 
 
 def comparable(text: str) -> str:
-    """Return `text` in the form in which names are compared: NFKC, lower case, single blanks, plain dashes."""
-    return " ".join(_DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold().split())
+    """Return `text` in the form in which names are compared: NFKC, lower case, single blanks, plain dashes, no 's.
+
+    "Wilson's disease" and "Wilson disease" are the same name.
+    """
+    plain = _DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold()
+    return " ".join(_POSSESSIVE.sub("", plain).split())
 
 
 def _word_parts(key: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal
 
 import numpy as np
@@ -36,6 +36,7 @@ _MIN_PART_CHARS = 3  # minimum length of the beginning of a name
 _MIN_MIDDLE_CHARS = 4  # minimum length of another part of a name
 _FEW = 3  # a part from the middle of more names is too common
 _MIN_MISSPELT_CHARS = 4
+_MOST_OF = 0.4  # minimum share of the only name with a beginning for which the beginning stands
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _MOST_SIMILAR = 50  # maximum number of names whose edit distance to a question is computed
 _SEVERAL = 3  # minimum number of names with a word that make the word a term
@@ -125,7 +126,9 @@ class ValueIndex:
     def named_in(self, question: str) -> list[NamedValue]:
         """Return at most `MAX_VALUES` values that `question` names, in the order of the question."""
         text = comparable(question[:_MAX_TEXT])
-        exact = [span for start, end in _words(text) for span in self._exact(text, start, end)]
+        long = ((text.find(key), len(key)) for key in self._keys if len(key) > _MAX_ITEM_CHARS)
+        places = chain(_words(text), ((at, at + size) for at, size in long if at >= 0 and is_word(text, at, at + size)))
+        exact = [span for start, end in places for span in self._exact(text, start, end)]
         spans = [*exact, *self._misspelt(text, exact), *self._quoted(text)]
         taken: list[_Span] = []  # also items that are no terms, so that an overlapping part such as 病治疗 is left out
         shown: list[_Span] = []
@@ -157,8 +160,11 @@ class ValueIndex:
             yield _Span(start, end, tuple(_whole(rows)), word, is_name, is_whole)
         if begun and not is_text:
             columns = tuple(dict.fromkeys((row.table, row.column) for row in begun))
-            value = NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")
-            yield _Span(start, end, (value,), word if is_proper else "", is_name, is_whole)
+            values = [NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")]
+            only = begun[0].text.lower() if len(begun) == 1 else ""
+            if only.startswith(part) and len(part) >= _MOST_OF * len(only):
+                values = _whole(begun)
+            yield _Span(start, end, tuple(values), word if is_proper else "", is_name, is_whole)
 
     def _is_common(self, part: str) -> bool:
         """Return whether `part` has only common words of prose, such as "what" or "the head and"."""
@@ -365,7 +371,7 @@ def _windows(text: str, key: str) -> Iterator[tuple[int, int, int]]:
             is_spelt = all(char.isalpha() or char in key for char in part)
             if len(part) < _MIN_MISSPELT_CHARS and not key.startswith(part):
                 continue  # 酸中毒 is not a misspelt 酸碱中毒
-            if distance <= allowed and is_spelt and is_word(text, start, end):
+            if distance <= allowed and is_spelt and is_word(text, start, end) and not part[-1].isspace():
                 yield distance, start, end
         start = text.find(key[0], start + 1)
 

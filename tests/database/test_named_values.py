@@ -44,6 +44,8 @@ ILLNESSES = [
     ("腿肿", "久站者多见"),
 ]
 
+_LONG = "Atrophy of many systems with low orthostatic pressure"  # longer than the items of cells that are looked up
+
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
@@ -234,8 +236,7 @@ def test_common_words_of_prose_name_nothing_although_names_begin_with_them(tmp_p
     naming = Naming("title", called={"THE syndrome": ("THE",)})
     asked = "What is the dose with low risk for Klinefelter? And what for low vision?"
     assert named_in_table(tmp_path, "illness", ("title", "signs"), rows, asked, naming) == [
-        "illness.title LIKE '%klinefelter%'",
-        "illness.signs LIKE '%klinefelter%'",
+        "illness.title = 'Klinefelter syndrome'",
         "illness.title = 'Low vision'",
     ]
 
@@ -261,8 +262,7 @@ def test_a_word_that_cells_have_with_a_capital_only_is_named_wherever_it_is(tmp_
         "illness.cause LIKE '%gjb2%'",
         "illness.cause LIKE '%saguenay%'",
         "illness.firm LIKE '%pfizer%'",
-        "illness.title LIKE '%klinefelter%'",
-        "illness.cause LIKE '%klinefelter%'",
+        "illness.title = 'Klinefelter syndrome'",
     ]
 
 
@@ -281,6 +281,30 @@ def test_a_word_that_cells_have_is_no_misspelt_name(tmp_path: Path) -> None:
         "illness.title = 'Nail-patella syndrome'",
         "illness.title = 'Glutaric acidemia'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("How do you catch head lice?", "Parasites - Lice - Head Lice"),
+        ("Is there a vaccine for Omsk hemorrhagic fever?", "Omsk Hemorrhagic Fever (OHF)"),
+        ("What is ohf?", "Omsk Hemorrhagic Fever (OHF)"),
+        ("Is sleeping sickness deadly?", "Trypanosomiasis (also known as Sleeping Sickness)"),
+        ("How common is Wilson's disease?", "Wilson disease"),
+        ("What of atrophy of many systems with low orthostatic pressure?", _LONG),
+        ("How long does Kleine-Levin go on?", "Kleine-Levin syndrome"),
+    ],
+)
+def test_a_row_is_found_by_a_name_inside_its_name_and_by_a_beginning_of_its_own(
+    tmp_path: Path, asked: str, found: str
+) -> None:
+    names = (
+        *("Parasites - Lice - Head Lice", "Omsk Hemorrhagic Fever (OHF)", "Wilson disease", "Kleine-Levin syndrome"),
+        *("Trypanosomiasis (also known as Sleeping Sickness)", _LONG, "Crimean fever", "Levin disease"),
+    )
+    rows = [(name, f"The {name} is rare.") for name in names]
+    values = named_in_table(tmp_path, "illness", ("title", "cause"), rows, asked, Naming("title"))
+    assert f"illness.title = '{found}'" in values
 
 
 def test_of_many_values_the_names_of_rows_are_kept_wherever_they_stand() -> None:

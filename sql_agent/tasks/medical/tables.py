@@ -27,9 +27,11 @@ _LABELLED = re.compile(
     r"(?=[；;][^；;：:]{1,10}[：:]|[。\n]|$)"
 )
 _IN_PROSE = re.compile(r"(?:又名|又称|俗称|亦称|也称|别名|商品名)为?(?P<names>[^：:，。；,;()（）\n]+)")
+# Later mentions in a text are mostly about other things: "inflammation of the liver, also called hepatitis".
 _IN_ENGLISH = re.compile(
-    r"\b(?:also (?:called|known as)|(?:brand|trade) names?(?: is| are)?:?|sold as)\s+(?P<names>[^.;()\n]+)",
-    re.IGNORECASE,
+    r"\A.*?\b(?:also (?:called|known as)|(?:brand|trade) names?(?: is| are)?:?)\s+(?P<names>[^.;()\n]+?)"
+    r"(?=[.;()\n]|, (?:is|are|was|were|has|have|which|that|who|where|usually)\b|\Z)",
+    re.IGNORECASE | re.DOTALL,
 )
 _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 
