@@ -28,7 +28,7 @@ _LOWER = re.compile(r"\b[a-z][a-z0-9]{2,}(?:-[a-z0-9]+)*")
 _ASKED = re.compile(r"[^.!?;\n]+\?(?=\s)")  # a heading such as "What causes it?"
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
 _LARGE = 1000  # minimum number of rows of a large table
-_LEAST_BEFORE_ARTICLE = 0.03  # in 4,738 texts, verbs had 0.03 to 0.69, adjectives and nouns below 0.03 but for six
+_FRAME = 120  # number of characters before a word in which its frame is looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,42 +251,6 @@ class Contents:
             return []
         return [] if any(word in folded[item] for item in others for word in unclear) else inside
 
-    def examples(self, row: Row, column: str) -> dict[str, list[str]]:
-        """Return the items of lists in the sentences of a cell, by the noun before the list.
-
-        "Antibiotics such as doxycycline or rifampin" gives {"antibiotics": ["doxycycline", "rifampin"]}. A noun before
-        two lists is left out, because a question about this noun would be ambiguous, and so is a list whose items all
-        stand in another cell of the row. A verb before a noun, as in "detect sensations", makes no question either.
-        """
-        listings = self._examples.finditer(str(row.values[column] or ""))
-        found = [(match[1].lower(), match[2]) for match in listings]
-        nouns = Counter(noun for noun, _ in found)
-        lists = {noun: _LISTED.split(text) for noun, text in found}
-        cells = [str(cell) for cell in row.values.values()]
-        return {
-            noun: items
-            for noun, items in lists.items()
-            if nouns[noun] == 1
-            and len(items) > 1
-            and not any(map(self._clause.search, items))
-            and not any(self._before_article[word] > _LEAST_BEFORE_ARTICLE for word in noun.split()[:-1])
-            and sum(all(item in cell for item in items) for cell in cells) == 1
-        }
-
-    @cached_property
-    def _before_article(self) -> Mapping[str, float]:
-        """The share of the uses of each word in which an article follows: large for verbs, prepositions, adverbs."""
-        uses, followed = Counter[str](), Counter[str]()
-        for cells in self._texts:
-            for word, article in re.findall(rf"\b([a-z][a-z-]+)( (?:{'|'.join(self.words['articles'])})\b)?", cells):
-                uses[word] += 1
-                followed[word] += bool(article)
-        return {word: followed[word] / count for word, count in uses.items()}
-
-    @cached_property
-    def _examples(self) -> re.Pattern[str]:
-        return re.compile(self.words.get("examples", "(?!)"))
-
     @cache
     def _places_of_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
         """Return a map from each item or searched word of a column to the places of the rows that have it."""
@@ -299,7 +263,8 @@ class Contents:
                     cells = self._cells(table, column)
                     found = {word for cell in cells for word in re.findall(described.pattern, cell)}
                     words |= {word for word in found if word.lower() not in self._common_words}
-                words = {word for word in words if self._stands_alone(table, column, fold(word))}
+                stands = self._stands_in_frame if described.frame else self._stands_alone
+                words = {word for word in words if stands(table, column, fold(word))}
             return {word: frozenset(self._containing(table, column, fold(word))) for word in sorted(words)}
         places: dict[str, list[int]] = {}
         for row in self.rows[table]:
@@ -344,6 +309,14 @@ class Contents:
                 return False
             start = text.find(part, start + 1)
         return True
+
+    def _stands_in_frame(self, table: str, column: str, part: str) -> bool:
+        """Return whether the text `part` stands alone, and the column's `frame` is before it wherever it stands."""
+        text, frame = self._joined(table, column)[0], re.compile(self.column(table, column).frame)
+        found = (match.start() for match in re.finditer(re.escape(part), text))
+        return self._stands_alone(table, column, part) and all(
+            frame.search(text, max(text.rfind("\0", 0, start) + 1, start - _FRAME), start) for start in found
+        )
 
     @cached_property
     def _common_words(self) -> frozenset[str]:

@@ -128,6 +128,8 @@ class Column(Record):
     near       columns that people confuse with this one
     vocabulary  columns (of another table: "table.column") whose items people search for in this one
     pattern    a regular expression that finds what people search for in this column if it is prose, such as genes
+    frame      a regular expression for what stands before each name that people search for in this column if it is
+               prose, such as "treatment of"
     words      words that people search for in this column; in a column of names, they also search for other words
     unsaid     nobody searches for an item that contains one of these texts
     asides     what people say before a {question} about a row whose cell has {value}
@@ -156,6 +158,7 @@ class Column(Record):
     near: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = ()
     pattern: _Pattern = ""
+    frame: str = ""
     words: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
     asides: Annotated[Wordings, _with("value", "question")] = ()
@@ -352,7 +355,9 @@ def read_description(path: Path) -> Description:
 def fitted(description: Description, database: DatabaseRows) -> Description:
     """Return the part of `description` for the tables and columns of a database. A list that is prose becomes a text.
 
-    People search prose for the names of the other tables' rows, and prose that does not say a thing does not deny it.
+    A word in prose tells little: it may stand in a caution, or about something else, and prose that does not say a
+    thing does not deny it. So people search prose only for what its `pattern` finds, or for names of the other tables'
+    rows after its `frame`; they ask for its parts with a pattern, and for no claims.
     """
     columns = {name: table.columns for name, table in database.tables.items()}
     names = {f"{name}.{table.name}": name for name, table in description.tables.items() if name in columns}
@@ -371,19 +376,22 @@ def fitted(description: Description, database: DatabaseRows) -> Description:
                 "vocabulary": tuple(filter(has, column.vocabulary)),
             }
             if column.kind == "list" and _is_prose(database.tables[name].cells(key), column.separator):
-                update |= {"kind": "text", "vocabulary": update["vocabulary"] or others}
+                parts = {key: part for key, part in column.parts.items() if part.pattern}
+                update |= {"kind": "text", "vocabulary": others, "parts": parts, "lacks": ()}
+                if not (column.pattern or column.frame):
+                    update |= dict.fromkeys(("confirm", "find", "find_two", "count", "any_of", "has", "ask_which"), ())
+                    update |= {"then": {}}
             return column.model_copy(update=update)
 
         kept = {key: of_column(key, column) for key, column in table.columns.items() if has(key)}
 
-        def of_claim(claim: Claim) -> Claim:
-            are_lists = all(kept[column].kind == table.columns[column].kind for column in claim.columns)
-            return claim.model_copy(update={"silent": claim.silent and are_lists})
+        def is_told(claim: Claim) -> bool:
+            return has(*claim.columns) and all(kept[name].kind == table.columns[name].kind for name in claim.columns)
 
         return table.model_copy(
             update={
                 "columns": kept,
-                "claims": {key: of_claim(claim) for key, claim in table.claims.items() if has(*claim.columns)},
+                "claims": {key: claim for key, claim in table.claims.items() if is_told(claim)},
                 "searches": {key: search for key, search in table.searches.items() if has(*search.columns)},
                 "asked": {key: tuple(filter(has, names)) for key, names in table.asked.items()},
                 "pairs": {key: tuple(pair for pair in pairs if has(*pair)) for key, pairs in table.pairs.items()},

@@ -1,4 +1,4 @@
-"""Questions about details: a sentence with a word, what a sentence lists, and which of similar rows have an item."""
+"""Questions about details: a sentence with a word, and which of similar rows have an item."""
 
 from __future__ import annotations
 
@@ -37,13 +37,6 @@ class DetailQuestions(YesNoQuestions):
             if words:
                 slots = self._slots(column, name=self._name(row), value=self._chosen.choice(words))
                 yield self._about_row(self._say(column.mention, **slots), row, [name], [found])
-
-    def examples(self) -> Iterator[Draft]:
-        """Yield drafts that ask for what a sentence of a text lists: the antibiotics in "antibiotics such as ..."."""
-        for row, name, column in self._cells("examples", "text"):
-            for noun, items in self._catalog.examples(row, name).items():
-                slots = self._slots(column, name=self._name(row), noun=noun)
-                yield self._about_row(self._sentence("examples", **slots), row, [name], items)
 
     def same(self) -> Iterator[Draft]:
         """Yield yes-no drafts that ask whether two similar rows have the same cell or part; yes and no take turns."""

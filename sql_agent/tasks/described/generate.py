@@ -44,7 +44,6 @@ _WEIGHTS = {
     "yes_no": 2.0,
     "part": 1.5,
     "mention": 1.5,
-    "examples": 1.5,
     "comparison": 0.5,
     "same": 0.5,
     "which": 0.5,
@@ -153,7 +152,7 @@ def _drafts(catalog: Catalog, chosen: random.Random, per_type: int, many_rows: r
     links, tables = LinkQuestions(catalog, chosen), TableQuestions(catalog, many_rows)
     makers: list[Callable[[], Iterator[Draft]]] = [
         *(rows.lookup, rows.part, rows.columns, rows.yes_no, rows.comparison),
-        *(unanswerable.unanswerable, rows.elsewhere, rows.mention, rows.examples, rows.same, rows.which),
+        *(unanswerable.unanswerable, rows.elsewhere, rows.mention, rows.same, rows.which),
         *(searches.search, searches.related, searches.search_column, searches.range, searches.any_of),
         *(searches.two_conditions, searches.negation, searches.count, searches.group, searches.superlative),
         *(links.linked, links.linked_rows, links.two_hops, tables.listing, tables.aggregate, tables.per_group),

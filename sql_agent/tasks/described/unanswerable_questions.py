@@ -8,13 +8,14 @@ from typing import Any
 
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Cell
-from sql_agent.tasks.described.contents import Row
+from sql_agent.tasks.described.contents import LONGEST_ANSWER, Row
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import Draft
 from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
 
+_STEM = 5  # number of characters by which a label is looked for in prose: "treat" of "treatment"
 _MOST_SHOWN = 1500  # maximum number of characters of a whole row
 
 
@@ -37,6 +38,9 @@ class UnanswerableQuestions(RowQuestions):
         found = self._chosen.choice(empty)
         others = [(fold(f"{found.name} {found.values[o]}"), part) for o, part in self._catalog.instead(row.table, name)]
         if any(word in other for other, part in others for word in part.words):  # the name or another cell may answer
+            return None
+        prose = [fold(str(cell)) for cell in found.values.values() if len(str(cell or "")) > LONGEST_ANSWER]
+        if any(fold(label)[:_STEM] in text for label in (column.label, *column.also) for text in prose):
             return None
         wording = self._column_of(column, self._name(found))
         return self._about_row(wording, found, [name], [self._words["refusal"]], evidence=False)

@@ -36,15 +36,11 @@ def _rows() -> list[tuple[str, str, str, str, str]]:
             f"The disorder is thought to affect 1 in {1000 * (number + 2):,} newborns. It has been found more often in "
             f"{_PLACES[number % len(_PLACES)]} than elsewhere, for reasons that nobody has explained so far."
         )
-        overview = (
-            f"Also called iron shadow {number}, Fedder {number}. {name} is a disorder of the skin and the liver. Tests "
-            f"detect the disorder early. Nerves that detect sensations such as heat or cold are spared. People avoid "
-            f"fatty foods such as butter or cream."
-        )
+        overview = f"Also called iron shadow {number}, Fedder {number}. {name} is a disorder of the skin and the liver."
         first, second = _MEDICINES[number % 5], _MEDICINES[(number + 2) % 5]
         treatment = (
             f"Most people need no treatment at all, but the pain can be strong. It is relieved with anti-inflammatory "
-            f"medicines such as {first} or {second}. Morphine is rare. Some avoid fatty foods such as butter or cream."
+            f"medicines such as {first} or {second}, rarely with Morphine."
         )
         rows.append((name, cause, epidemiology, overview, treatment))
     return rows
@@ -104,20 +100,6 @@ def test_a_phrase_inside_a_sentence_is_asked_for(asked: list[Question]) -> None:
     assert names and all(re.fullmatch(r"iron shadow (\d+); Fedder \1", answer) for answer in names)
 
 
-def test_what_a_sentence_lists_is_asked_for_by_its_noun(asked: list[Question]) -> None:
-    found = _of(asked, "examples", "treatment")
-    assert found
-    for question in found:
-        assert "medicines" in question.question
-        assert len(set(question.answer.split("; ")) & set(_MEDICINES)) == 2
-
-
-def test_a_verb_before_a_noun_and_a_list_that_stands_in_two_cells_make_no_question(asked: list[Question]) -> None:
-    nouns = {noun for q in asked if q.task_type == "examples" for noun in re.findall(r"[a-z-]+ [a-z]+s\b", q.question)}
-    assert "anti-inflammatory medicines" in nouns
-    assert not nouns & {"detect sensations", "fatty foods"}
-
-
 def test_a_name_that_some_cell_contains_is_not_asked_for_as_a_missing_one(asked: list[Question]) -> None:
     missing = " ".join(q.question for q in asked if q.task_type == "unanswerable")
     absent = [name for name in description("en").tables["drugs_info"].absent if name in missing]
@@ -145,6 +127,36 @@ def test_people_search_prose_for_names_and_codes(asked: list[Question]) -> None:
     assert not any(word == "GEN1" for word in words)  # LIKE finds it in GEN10, too
     related = {word for q in asked if q.task_type == "related" for word in re.findall(r"'%(.+?)%'", q.statements[-1])}
     assert related and not related & set(_PLACES), "a place is behind no disease"
+
+
+def test_prose_is_searched_for_names_only_in_their_frame_and_makes_no_claims(path: Path, tmp_path: Path) -> None:
+    treated = (
+        "{name} is indicated for the treatment of adults with {illness}. It is given once a day, with or without food."
+    )
+    beside = " In patients with {illness} its use was not studied, and the dose may have to be lower than in others."
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute("CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT, cause TEXT)")
+        connection.execute("CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name TEXT, indication TEXT)")
+        illnesses = ("Gout", "Asthma", "Lupus")
+        cause = "It comes from the genes in most families. It can also come from a fever that was never treated well."
+        connection.executemany(
+            "INSERT INTO disease (disease_name, cause) VALUES (?, ?)", [(n, cause) for n in illnesses]
+        )
+        texts = [
+            treated.format(name=f"Drug {n}", illness=illnesses[n % 3])
+            + (beside.format(illness="Lupus") if n % 3 == 0 else "")
+            for n in range(30)
+        ]
+        drugs = [(f"Drug {n}", text) for n, text in enumerate(texts)]
+        connection.executemany("INSERT INTO drugs_info (med_name, indication) VALUES (?, ?)", drugs)
+    read = read_database(tmp_path / "t.db")
+    catalog = Catalog(fitted(description("en"), read), read)
+    assert set(catalog.terms("drugs_info", "indication")) == {"Gout", "Asthma"}, (
+        "a drug is not for Lupus, but beside it"
+    )
+    assert not catalog.description.tables["disease"].claims and description("en").tables["disease"].claims
+    fitted_columns = fitted(description("en"), read_database(path)).tables["disease"].columns
+    assert not fitted_columns["treatment"].find and fitted_columns["cause"].find
 
 
 @pytest.mark.parametrize(
