@@ -233,9 +233,15 @@ class NameIndex:
         found: list[str] = []
         for start, end in taken:
             name = key[start:end]
-            found += [] if self.exact(name) else [longer for longer in self._with(name) if longer != name][:1]
+            longer = [each for each in self._with(name) if each != name and _has_word(each, name)]
+            found += [] if self.exact(name) else longer[:1]
             found.append(name)
         return found
+
+
+def _has_word(text: str, part: str) -> bool:
+    start = text.index(part)
+    return is_word(text, start, start + len(part))
 
 
 def _by_size(keys: Iterable[str]) -> dict[int, list[str]]:
@@ -320,7 +326,7 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 def comparable(text: str) -> str:
     """Return `text` in the form in which names are compared: NFKC, lower case, single blanks, plain dashes, no 's.
 
-    "Wilson's disease" and "Wilson disease" are the same name.
+    "Newton's law" and "Newton law" are the same name.
     """
     plain = _DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold()
     return " ".join(_POSSESSIVE.sub("", plain).split())

@@ -150,7 +150,7 @@ def test_good_rewrites_are_used_and_all_but_the_text_stays(
 
 def test_the_teacher_writes_its_statement_from_the_text_and_the_tables_alone(case: Case) -> None:
     assert case.rewrite() == 0
-    asked = case.one(*_PARTS)
+    asked = case.one("part")  # cells of several columns may have a value that the prompt lists
     prompts = [p for p in case.teacher.prompts if question_in(p) == PREFIX["en"] + asked.question]
     statement, answer = prompts
     assert "drugs_info(" in statement and "mechanism_action" in statement

@@ -48,3 +48,9 @@ def test_the_row_with_a_name_comes_before_rows_with_the_alias_and_a_longer_name_
     found = NameIndex((text, Name(name, "rows", "name")) for text, name in pairs)
     assert [name.text for name in found.find("大骨接病").near] == ["大骨节病", "卡斯钦病"]
     assert [name.text for name in found.find("医生开了阿奇霉素").near] == ["阿奇霉素片", "希舒美"]
+
+
+def test_a_longer_name_has_an_alias_of_letters_as_a_word_of_its_own() -> None:
+    pairs = [("PSC", "Sclerosing cholangitis"), ("PSCOO", "Progeria")]
+    found = NameIndex((text, Name(name, "rows", "name")) for text, name in pairs)
+    assert [name.text for name in found.find("PSC pt").near] == ["Sclerosing cholangitis"]

@@ -24,10 +24,10 @@ LONGEST_ANSWER = 250  # maximum number of characters of a cell that is an answer
 WORD = re.compile(r"[A-Za-z]{5,}|(?<![\u3400-\u9fff])[\u3400-\u9fff]{2,8}(?![\u3400-\u9fff])")
 SENTENCE_END = re.compile(r"[;；。\n]|[.!?](?=\s)")
 _LISTED = re.compile(r",? (?:and|or) |[;,] |[；，、]")  # what separates items inside a sentence; "1,000" is one item
-_LOWER = re.compile(r"\b[a-z][a-z0-9]{2,}(?:-[a-z0-9]+)*")
-_ASKED = re.compile(r"[^.!?;\n]+\?(?=\s)")  # a heading such as "What causes it?"
+_ASKED = re.compile(r"[^.!?;\n]+\?(?=\s|\Z)")  # a heading such as "What causes it?"
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
 _LARGE = 1000  # minimum number of rows of a large table
+_DASHED = re.compile("[-‐-―]")
 _FRAME = 120  # number of characters before a word in which its frame is looked for
 
 
@@ -137,7 +137,10 @@ class Contents:
         return f"{name}{self.words['colon']}{self.words['comma'].join(items)}"
 
     def facts(self, row: Row, column: str, part: Part | None = None) -> list[str]:
-        """Return the facts of a cell or of a part of it, such as yes for a flag; [] if an answer cannot repeat them."""
+        """Return the facts of a cell or of a part of it, such as yes for a flag; [] if an answer cannot repeat them.
+
+        A cell that is a part alone, such as "Also called ...", is no answer to a question about the cell.
+        """
         if part is not None:
             return self.part(row, column, part)
         cell, kind = row.values[column], self.column(row.table, column).kind
@@ -147,7 +150,9 @@ class Contents:
         if kind == "flag":
             return [self.words["yes" if is_true(cell) else "no"]]
         if kind in {"list", "text"}:
-            return self.sentences(row, column) if len(text) <= LONGEST_ANSWER else []
+            facts = self.sentences(row, column) if len(text) <= LONGEST_ANSWER else []
+            patterns = [part.pattern for part in self.column(row.table, column).parts.values() if part.pattern]
+            return [] if all(any(re.fullmatch(each, fact) for each in patterns) for fact in facts) else facts
         fits = len(text) <= LONGEST and not re.search(r"[;；:：\n\r]", text)
         return [text] if fits or DATE.fullmatch(text) else []
 
@@ -260,9 +265,9 @@ class Contents:
             words = {word for source in sources for word in self._words_of_column(*source)}
             if described.kind == "text":
                 if described.pattern:
-                    cells = self._cells(table, column)
-                    found = {word for cell in cells for word in re.findall(described.pattern, cell)}
-                    words |= {word for word in found if word.lower() not in self._common_words}
+                    words |= {
+                        word for cell in self._cells(table, column) for word in re.findall(described.pattern, cell)
+                    }
                 stands = self._stands_in_frame if described.frame else self._stands_alone
                 words = {word for word in words if stands(table, column, fold(word))}
             return {word: frozenset(self._containing(table, column, fold(word))) for word in sorted(words)}
@@ -301,14 +306,23 @@ class Contents:
             start = text.find(part, begins[place + 1])
 
     def _stands_alone(self, table: str, column: str, part: str) -> bool:
-        """Return whether no cell of a column has the text `part` inside a longer word, as "skin" has "ski"."""
+        """Return whether no cell of a column has the text `part` inside a longer word, as "skin" has "ski".
+
+        A text that other cells have with other dashes does not stand alone: LIKE finds "restless legs" only in part.
+        """
         text = self._joined(table, column)[0]
+        if self._undashed(table, column).count(_DASHED.sub(" ", part)) != text.count(part):
+            return False
         start = text.find(part)
         while start >= 0:
             if text[max(0, start - 1) : start].isalnum() or text[start + len(part) : start + len(part) + 1].isalnum():
                 return False
             start = text.find(part, start + 1)
         return True
+
+    @cache
+    def _undashed(self, table: str, column: str) -> str:
+        return _DASHED.sub(" ", self._joined(table, column)[0])
 
     def _stands_in_frame(self, table: str, column: str, part: str) -> bool:
         """Return whether the text `part` stands alone, and the column's `frame` is before it wherever it stands."""
@@ -317,13 +331,6 @@ class Contents:
         return self._stands_alone(table, column, part) and all(
             frame.search(text, max(text.rfind("\0", 0, start) + 1, start - _FRAME), start) for start in found
         )
-
-    @cached_property
-    def _common_words(self) -> frozenset[str]:
-        """The words that some cell of the database has in lower case. With a capital, such a word is still no name."""
-        tables = self.description.tables.items()
-        cells = (cell for name, table in tables for column in table.columns for cell in self._cells(name, column))
-        return frozenset().union(*(_LOWER.findall(cell) for cell in cells))
 
     def _cells(self, table: str, column: str) -> Iterator[str]:
         """Yield the cells of a column as texts, "" for an empty one."""

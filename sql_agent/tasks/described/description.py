@@ -385,16 +385,20 @@ def fitted(description: Description, database: DatabaseRows) -> Description:
 
         kept = {key: of_column(key, column) for key, column in table.columns.items() if has(key)}
 
-        def is_told(claim: Claim) -> bool:
-            return has(*claim.columns) and all(kept[name].kind == table.columns[name].kind for name in claim.columns)
+        def are_lists(*names: str) -> bool:
+            return all(kept[name].kind == table.columns[name].kind for name in names)
 
+        claims = [(key, claim) for key, claim in table.claims.items() if has(*claim.columns)]
         return table.model_copy(
             update={
                 "columns": kept,
-                "claims": {key: claim for key, claim in table.claims.items() if is_told(claim)},
+                "claims": {key: claim for key, claim in claims if are_lists(*claim.columns)},
                 "searches": {key: search for key, search in table.searches.items() if has(*search.columns)},
                 "asked": {key: tuple(filter(has, names)) for key, names in table.asked.items()},
-                "pairs": {key: tuple(pair for pair in pairs if has(*pair)) for key, pairs in table.pairs.items()},
+                "pairs": {
+                    key: tuple(pair for pair in pairs if has(*pair) and (key != "negation" or are_lists(*pair)))
+                    for key, pairs in table.pairs.items()
+                },
                 "alike": tuple(filter(has, table.alike)),
             }
         )

@@ -33,6 +33,8 @@ _IN_ENGLISH = re.compile(
     r"(?=[.;()\n]|, (?:is|are|was|were|has|have|which|that|who|where|usually)\b|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
+# "Hemolytic uremic syndrome (HUS) is ...", at the beginning or after a line of other names.
+_SHORT = re.compile(r"\A(?:[^\n]*\n)?[^.()\n]{3,80} \((?P<names>[A-Z][A-Za-z0-9]*[A-Z][A-Za-z0-9]*)\)")
 _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 
 
@@ -48,7 +50,7 @@ def _read(name: str) -> dict[str, Any]:
 
 def aliases_in(text: str) -> Iterator[str]:
     """Yield each alias in `text`: "aspirin" in "acetylsalicylic acid, also known as aspirin"."""
-    for pattern in (_LABELLED, _IN_PROSE, _IN_ENGLISH):
+    for pattern in (_LABELLED, _IN_PROSE, _IN_ENGLISH, _SHORT):
         for match in pattern.finditer(text):
             for name in _BETWEEN.split(match["names"]):
                 if (alias := name.strip(" “”\"'")) and len(name) <= _MAX_CHARS:

@@ -17,7 +17,7 @@ from sql_agent.database import open_database
 from sql_agent.rollouts.metrics import refusals
 from sql_agent.schemas import Lang, Outcome, QueryAnswer, Question, RolloutRecord
 from sql_agent.tasks.medical.medical_task import TASK
-from sql_agent.tasks.medical.tables import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA, aliases_in
 from tests.support.small_database import make_database
 
 
@@ -91,3 +91,20 @@ def test_rollouts_that_start_together_read_the_values_of_columns_once(tmp_path: 
             told = set(threads.map(lambda _: TASK.instructions("en", database, load_settings()), range(8)))
     assert len(told) == 1
     assert len(asked) == len(set(asked)) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "aliases"),
+    [
+        (
+            "Also called Gasser's disease, HUS.\nHemolytic uremic syndrome (HUS) is rare.",
+            ["Gasser's disease", "HUS", "HUS"],
+        ),
+        ("Alcohol, also known as ethanol, is found in beverages like beer, wine and spirits.", ["ethanol"]),
+        ("The liver swells, also called hepatomegaly. The lower jaw is also called mandible.", ["hepatomegaly"]),
+        ("Powders are sold as tablets, capsules or tea.", []),
+        ("阿司匹林，又名乙酰水杨酸。", ["乙酰水杨酸"]),
+    ],
+)
+def test_a_text_tells_other_names_of_its_row(text: str, aliases: list[str]) -> None:
+    assert list(aliases_in(text)) == aliases
