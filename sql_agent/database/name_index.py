@@ -37,7 +37,8 @@ _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _DASH = re.compile("[‐-―−]")
 _POSSESSIVE = re.compile(r"(?<=[a-z])['’]s(?![a-z])")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
-_NOT_SMALL = re.compile(r"[^\W\d_a-z]")  # a letter with a capital, or of another alphabet
+# A name, and in parentheses another one from its first capital on (or letter of another alphabet).
+_TWO_NAMES = re.compile(r"(?P<outer>[^()]+?)(?: \([^()A-Z]*?(?P<inner>[A-Z\u0080-\uffff][^()]+)\))?")
 _SHORT_CHINESE = re.compile(r"[\u3400-\u9fff]{2,4}")
 _INITIALS = re.compile(r"[a-z][a-z0-9]{1,5}")
 # Maximum number of characters of a name before the first character of its abbreviation, and between two of them.
@@ -74,8 +75,9 @@ class NameIndex:
         """`names` are pairs: a text that names a row (the row's name or an alias), and the row's `Name`."""
         self._names: dict[str, dict[Name, None]] = {}
         for text, name in names:
-            if key := comparable(text):
-                self._names.setdefault(key, {})[name] = None
+            key = comparable(text)
+            for form in filter(None, {key, _POSSESSIVE.sub("", key)}):  # "Newton law" is Newton's law
+                self._names.setdefault(form, {})[name] = None
         self.keys: Sequence[str] = list(self._names)  # all names and aliases, in the form of `comparable`
         self._by_size = _by_size(self.keys)
         self._places: dict[str, list[int]] = {}  # the places in `keys` of the keys with a character
@@ -102,8 +104,9 @@ class NameIndex:
         return Found((), (), longer, near, short)
 
     def rows(self, key: str) -> tuple[Name, ...]:
-        """Return the rows with the name or alias `key`, which has the form of `comparable`."""
-        return tuple(self._names.get(key, ()))
+        """Return the rows with the name or alias `key`, in the form of `comparable`; if none, with it less 's."""
+        form = key if key in self._names else _POSSESSIVE.sub("", key)
+        return tuple(self._names.get(form, ()))
 
     def exact(self, text: str) -> tuple[Name, ...]:
         """Return the names that equal `text` except for case and blanks."""
@@ -268,24 +271,25 @@ def read_names(
                 continue
             names[comparable(text)] = name = Name(text, table, name_column)
             yield text, name
-            yield from ((part, name) for part in _names_inside(text))
             for cell, aliases in zip(cells, others.values(), strict=True):
                 if isinstance(cell, str):
                     yield from ((alias, name) for alias in aliases(cell))
+        yield from names_inside(names.values())
         yield from called_otherwise(names, naming)
 
 
-def _names_inside(text: str) -> Iterator[str]:
-    """Yield other names inside a name: "B" and "C" of "A - B (also known as C)".
+def names_inside(names: Iterable[Name]) -> Iterator[tuple[str, Name]]:
+    """Yield pairs: a name that is inside the name of one row only, and this `Name`.
 
-    In parentheses, a name begins with the first capital.
+    "A - B (also known as C)" has the names "B" and "C". In parentheses, a name begins with the first capital.
     """
-    outer, _, inner = text.partition(" (")
-    if inner.endswith(")") and (match := _NOT_SMALL.search(inner)):
-        yield inner[match.start() : -1]
-    last = outer.rpartition(" - ")[2]
-    if last != text:
-        yield last
+    found: dict[str, list[tuple[str, Name]]] = {}
+    for name in names:
+        if match := _TWO_NAMES.fullmatch(name.text):
+            for part in filter(None, (match["outer"].rpartition(" - ")[2], match["inner"])):
+                if part != name.text and part[0].isalpha():
+                    found.setdefault(comparable(part), []).append((part, name))
+    yield from (pairs[0] for pairs in found.values() if len(pairs) == 1)
 
 
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
@@ -324,12 +328,8 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 
 
 def comparable(text: str) -> str:
-    """Return `text` in the form in which names are compared: NFKC, lower case, single blanks, plain dashes, no 's.
-
-    "Newton's law" and "Newton law" are the same name.
-    """
-    plain = _DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold()
-    return " ".join(_POSSESSIVE.sub("", plain).split())
+    """Return `text` in the form in which names are compared: NFKC, lower case, single blanks, plain dashes."""
+    return " ".join(_DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold().split())
 
 
 def _word_parts(key: str) -> Iterator[str]:

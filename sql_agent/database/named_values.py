@@ -36,7 +36,7 @@ _MIN_PART_CHARS = 3  # minimum length of the beginning of a name
 _MIN_MIDDLE_CHARS = 4  # minimum length of another part of a name
 _FEW = 3  # a part from the middle of more names is too common
 _MIN_MISSPELT_CHARS = 4
-_MOST_OF = 0.4  # minimum share of the only name with a beginning for which the beginning stands
+_MIN_KIND = 20  # minimum number of names that end with a word that may be left out
 _TYPO_EVERY = 4  # one typing error is tolerated for every four characters
 _MOST_SIMILAR = 50  # maximum number of names whose edit distance to a question is computed
 _SEVERAL = 3  # minimum number of names with a word that make the word a term
@@ -92,6 +92,9 @@ class ValueIndex:
     def __init__(self, names: NameIndex, texts: CellTexts) -> None:
         self._names = names
         self._keys = sorted(names.keys)
+        self._long = [key for key in self._keys if len(key) > _MAX_ITEM_CHARS]
+        last_words = Counter(key.rpartition(" ")[2] for key in self._keys if key.isascii())
+        self._kinds = {word for word, count in last_words.items() if count >= _MIN_KIND}  # such as "syndrome"
         # Pairs of an end of a name and the name, to look up parts from the middle of names.
         self._ends = sorted(
             (key[start:], key)
@@ -126,7 +129,7 @@ class ValueIndex:
     def named_in(self, question: str) -> list[NamedValue]:
         """Return at most `MAX_VALUES` values that `question` names, in the order of the question."""
         text = comparable(question[:_MAX_TEXT])
-        long = ((text.find(key), len(key)) for key in self._keys if len(key) > _MAX_ITEM_CHARS)
+        long = ((text.find(key), len(key)) for key in self._long)
         places = chain(_words(text), ((at, at + size) for at, size in long if at >= 0 and is_word(text, at, at + size)))
         exact = [span for start, end in places for span in self._exact(text, start, end)]
         spans = [*exact, *self._misspelt(text, exact), *self._quoted(text)]
@@ -162,7 +165,7 @@ class ValueIndex:
             columns = tuple(dict.fromkeys((row.table, row.column) for row in begun))
             values = [NamedValue(columns=columns, operator="LIKE", value=f"%{part}%")]
             only = begun[0].text.lower() if len(begun) == 1 else ""
-            if only.startswith(part) and len(part) >= _MOST_OF * len(only):
+            if only.startswith(f"{part} ") and only[len(part) + 1 :] in self._kinds:
                 values = _whole(begun)
             yield _Span(start, end, tuple(values), word if is_proper else "", is_name, is_whole)
 
@@ -176,7 +179,7 @@ class ValueIndex:
         Words that are those of `key` with other blanks and dashes are a spelling of `key`.
         """
         words = _WORD.findall(part)
-        spelt = all(word in self._texts.small for word in words if len(word) > 1)
+        spelt = all(word in self._texts.small for word in words if len(word) > 2)  # it has no shorter words
         return part.isascii() and spelt and words != _WORD.findall(key)
 
     def _quoted(self, text: str) -> Iterator[_Span]:
@@ -257,8 +260,9 @@ class ValueIndex:
         if len(part) < _MIN_MIDDLE_CHARS:
             return []
         first = bisect_left(self._ends, (part,))
-        found = [(end, key) for end, key in self._ends[first : first + _FEW + 1] if end.startswith(part)]
-        return [key for end, key in found if is_word(end, 0, len(part))] if len(found) <= _FEW else []
+        last = bisect_right(self._ends, (part + chr(sys.maxunicode),))
+        found = [key for end, key in self._ends[first:last] if is_word(end, 0, len(part))]
+        return found if len(found) <= _FEW else []
 
     def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:
         """Yield the parts of the text that misspell a name, except parts that an exact name mostly covers."""

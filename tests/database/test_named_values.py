@@ -236,7 +236,8 @@ def test_common_words_of_prose_name_nothing_although_names_begin_with_them(tmp_p
     naming = Naming("title", called={"THE syndrome": ("THE",)})
     asked = "What is the dose with low risk for Klinefelter? And what for low vision?"
     assert named_in_table(tmp_path, "illness", ("title", "signs"), rows, asked, naming) == [
-        "illness.title = 'Klinefelter syndrome'",
+        "illness.title LIKE '%klinefelter%'",
+        "illness.signs LIKE '%klinefelter%'",
         "illness.title = 'Low vision'",
     ]
 
@@ -262,7 +263,8 @@ def test_a_word_that_cells_have_with_a_capital_only_is_named_wherever_it_is(tmp_
         "illness.cause LIKE '%gjb2%'",
         "illness.cause LIKE '%saguenay%'",
         "illness.firm LIKE '%pfizer%'",
-        "illness.title = 'Klinefelter syndrome'",
+        "illness.title LIKE '%klinefelter%'",
+        "illness.cause LIKE '%klinefelter%'",
     ]
 
 
@@ -292,7 +294,7 @@ def test_a_word_that_cells_have_is_no_misspelt_name(tmp_path: Path) -> None:
         ("Is sleeping sickness deadly?", "Trypanosomiasis (also known as Sleeping Sickness)"),
         ("How common is Wilson's disease?", "Wilson disease"),
         ("What of atrophy of many systems with low orthostatic pressure?", _LONG),
-        ("How long does Kleine-Levin go on?", "Kleine-Levin syndrome"),
+        ("How long does Kleine-Levin go on?", "Kleine-Levin syndrome"),  # "syndrome" ends many names
     ],
 )
 def test_a_row_is_found_by_a_name_inside_its_name_and_by_a_beginning_of_its_own(
@@ -301,10 +303,20 @@ def test_a_row_is_found_by_a_name_inside_its_name_and_by_a_beginning_of_its_own(
     names = (
         *("Parasites - Lice - Head Lice", "Omsk Hemorrhagic Fever (OHF)", "Wilson disease", "Kleine-Levin syndrome"),
         *("Trypanosomiasis (also known as Sleeping Sickness)", _LONG, "Crimean fever", "Levin disease"),
+        *("Crohn's disease of the small bowel", "Diabetes insipidus", *(f"Gen{n}ou syndrome" for n in range(20))),
     )
     rows = [(name, f"The {name} is rare.") for name in names]
     values = named_in_table(tmp_path, "illness", ("title", "cause"), rows, asked, Naming("title"))
     assert f"illness.title = '{found}'" in values
+
+
+def test_a_part_of_a_name_with_another_end_or_of_several_names_names_no_row(tmp_path: Path) -> None:
+    names = ("Diabetes insipidus", "Crohn's disease of the small bowel", "Aspirin - Tablet", "Codeine - Tablet")
+    rows = [(name, f"The {name} is known; Crohn's disease") for name in names]
+    asked = "Signs of diabetes and of Crohn's disease, and who makes a tablet?"
+    found = named_in_table(tmp_path, "illness", ("title", "cause"), rows, asked, Naming("title"))
+    assert "illness.title LIKE '%diabetes%'" in found and "illness.cause LIKE '%crohn''s disease%'" in found
+    assert not [value for value in found if " = " in value]
 
 
 def test_of_many_values_the_names_of_rows_are_kept_wherever_they_stand() -> None:

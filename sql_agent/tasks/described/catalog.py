@@ -151,7 +151,7 @@ class Catalog(Contents):
         kind = column.kind
         cells = [row.values[name] for row in self.rows[table] if row.values[name] is not None]
         found: Iterable[Condition] = ()
-        if column.vocabulary or (column.words and kind != "name"):
+        if column.has_vocabulary or (column.words and kind != "name"):
             found = self._with_item(table, name, "text")
         elif kind == "category" or (kind == "text" and _are_short(cells)):
             counts = Counter(cells)

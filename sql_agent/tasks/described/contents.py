@@ -27,7 +27,7 @@ _LISTED = re.compile(r",? (?:and|or) |[;,] |[；，、]")  # what separates item
 _ASKED = re.compile(r"[^.!?;\n]+\?(?=\s|\Z)")  # a heading such as "What causes it?"
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
 _LARGE = 1000  # minimum number of rows of a large table
-_DASHED = re.compile("[-‐-―]")
+_DASHED = re.compile("[-‐-―−]")
 _FRAME = 120  # number of characters before a word in which its frame is looked for
 
 
@@ -174,7 +174,7 @@ class Contents:
         described = self.column(row.table, column)
         if described.words:
             return [word for word in described.words if fold(word) in fold(str(row.values[column]))]
-        if described.vocabulary:
+        if described.has_vocabulary:
             return self._vocabulary_by_place(row.table, column).get(row.place, [])
         if described.kind == "list":
             return self._items(row, column)
@@ -198,7 +198,7 @@ class Contents:
             for item, places in self._places_of_items(table, column).items()
             if self.is_searchable(item) and not any(part in item for part in described.unsaid)
         }
-        if described.vocabulary or described.words:
+        if described.has_vocabulary or described.words:
             return {word: count for word, count in found.items() if count > 1}
         least = 2 if len(self.rows[table]) < _LARGE else 3
         return {
@@ -260,16 +260,14 @@ class Contents:
     def _places_of_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
         """Return a map from each item or searched word of a column to the places of the rows that have it."""
         described = self.column(table, column)
-        if described.vocabulary:
+        if described.has_vocabulary:
             sources = [column_of(name, table) for name in described.vocabulary]
             words = {word for source in sources for word in self._words_of_column(*source)}
             if described.kind == "text":
-                if described.pattern:
-                    words |= {
-                        word for cell in self._cells(table, column) for word in re.findall(described.pattern, cell)
-                    }
-                stands = self._stands_in_frame if described.frame else self._stands_alone
-                words = {word for word in words if stands(table, column, fold(word))}
+                cells = self._cells(table, column)
+                found = {word for cell in cells for word in re.findall(described.pattern or "(?!)", cell)}
+                words = {word for word in words if self._is_framed(table, column, fold(word))} | found
+                words = {word for word in words if self._stands_alone(table, column, fold(word))}
             return {word: frozenset(self._containing(table, column, fold(word))) for word in sorted(words)}
         places: dict[str, list[int]] = {}
         for row in self.rows[table]:
@@ -311,25 +309,27 @@ class Contents:
         A text that other cells have with other dashes does not stand alone: LIKE finds "restless legs" only in part.
         """
         text = self._joined(table, column)[0]
-        if self._undashed(table, column).count(_DASHED.sub(" ", part)) != text.count(part):
-            return False
         start = text.find(part)
         while start >= 0:
             if text[max(0, start - 1) : start].isalnum() or text[start + len(part) : start + len(part) + 1].isalnum():
                 return False
             start = text.find(part, start + 1)
-        return True
+        return self._undashed(table, column).count(_DASHED.sub(" ", part)) == text.count(part)
 
     @cache
     def _undashed(self, table: str, column: str) -> str:
         return _DASHED.sub(" ", self._joined(table, column)[0])
 
-    def _stands_in_frame(self, table: str, column: str, part: str) -> bool:
-        """Return whether the text `part` stands alone, and the column's `frame` is before it wherever it stands."""
-        text, frame = self._joined(table, column)[0], re.compile(self.column(table, column).frame)
+    def _is_framed(self, table: str, column: str, part: str) -> bool:
+        """Return whether the column's `frame`, if it has one, is before the text `part` wherever it stands."""
+        text, frame = (
+            self._joined(table, column)[0],
+            re.compile(f"(?:{self.column(table, column).frame})$", re.IGNORECASE),
+        )
         found = (match.start() for match in re.finditer(re.escape(part), text))
-        return self._stands_alone(table, column, part) and all(
-            frame.search(text, max(text.rfind("\0", 0, start) + 1, start - _FRAME), start) for start in found
+        return all(
+            frame.search(text, max(text.rfind("\0", 0, start) + 1, start - _FRAME), start) is not None
+            for start in found
         )
 
     def _cells(self, table: str, column: str) -> Iterator[str]:

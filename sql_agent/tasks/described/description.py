@@ -67,12 +67,16 @@ def _with(*slots: str) -> AfterValidator:
     return AfterValidator(checked)
 
 
-def _with_one_group(pattern: str) -> str:
+def _regular_expression(pattern: str) -> str:
     try:
-        groups = re.compile(pattern or "()").groups
+        re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"`pattern` is no regular expression: {error}") from None
-    if groups != 1:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+    return pattern
+
+
+def _with_one_group(pattern: str) -> str:
+    if (groups := re.compile(_regular_expression(pattern or "()")).groups) != 1:
         raise ValueError(f"`pattern` needs one group, and has {groups}")
     return pattern
 
@@ -129,7 +133,7 @@ class Column(Record):
     vocabulary  columns (of another table: "table.column") whose items people search for in this one
     pattern    a regular expression that finds what people search for in this column if it is prose, such as genes
     frame      a regular expression for what stands before each name that people search for in this column if it is
-               prose, such as "treatment of"
+               prose, at most 120 characters before it, such as "treatment of[^.]*"; case is ignored
     words      words that people search for in this column; in a column of names, they also search for other words
     unsaid     nobody searches for an item that contains one of these texts
     asides     what people say before a {question} about a row whose cell has {value}
@@ -158,7 +162,7 @@ class Column(Record):
     near: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = ()
     pattern: _Pattern = ""
-    frame: str = ""
+    frame: Annotated[str, AfterValidator(_regular_expression)] = ""
     words: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
     asides: Annotated[Wordings, _with("value", "question")] = ()
@@ -189,6 +193,11 @@ class Column(Record):
     def counts(self) -> bool:
         """Whether the column is a number of things; `plural` names the things."""
         return self.kind == "number" and bool(self.plural)
+
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether people search this column for the items of other columns, or prose for what `pattern` finds."""
+        return bool(self.vocabulary or (self.pattern and self.kind == "text"))
 
     @property
     def labels(self) -> str:
@@ -377,8 +386,9 @@ def fitted(description: Description, database: DatabaseRows) -> Description:
             }
             if column.kind == "list" and _is_prose(database.tables[name].cells(key), column.separator):
                 parts = {key: part for key, part in column.parts.items() if part.pattern}
-                update |= {"kind": "text", "vocabulary": others, "parts": parts, "lacks": ()}
-                if not (column.pattern or column.frame):
+                names = update["vocabulary"] or (others if column.frame else ())
+                update |= {"kind": "text", "vocabulary": names, "parts": parts, "lacks": ()}
+                if not (names or column.pattern):
                     update |= dict.fromkeys(("confirm", "find", "find_two", "count", "any_of", "has", "ask_which"), ())
                     update |= {"then": {}}
             return column.model_copy(update=update)

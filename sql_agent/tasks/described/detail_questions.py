@@ -64,7 +64,7 @@ class DetailQuestions(YesNoQuestions):
                 continue
             word = self._chosen.choice(self._said_in(row, name, column) or [""])
             said = self._chosen.choice([word, *self._catalog.description.said.get(word, ())])
-            known = column.vocabulary or word in self._catalog.terms(row.table, name)
+            known = column.has_vocabulary or word in self._catalog.terms(row.table, name)
             others = [each for each in self._alike(row, name) if word and known and not _has(each, name, word, said)]
             if not others or any(said in each.name for each in (row, *others)):
                 continue

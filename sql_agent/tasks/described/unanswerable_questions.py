@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import Any
@@ -15,7 +16,7 @@ from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import Wording, is_person
 
-_STEM = 5  # number of characters by which a label is looked for in prose: "treat" of "treatment"
+_STEM = 5  # number of letters by which an English label is looked for in prose: "treat" of "treatment"
 _MOST_SHOWN = 1500  # maximum number of characters of a whole row
 
 
@@ -40,7 +41,8 @@ class UnanswerableQuestions(RowQuestions):
         if any(word in other for other, part in others for word in part.words):  # the name or another cell may answer
             return None
         prose = [fold(str(cell)) for cell in found.values.values() if len(str(cell or "")) > LONGEST_ANSWER]
-        if any(fold(label)[:_STEM] in text for label in (column.label, *column.also) for text in prose):
+        stems = [fold(label)[:_STEM].strip() for label in (column.label, *column.also) if label.isascii()]
+        if any(re.search(rf"\b{re.escape(stem)}", text) for stem in stems for text in prose):
             return None
         wording = self._column_of(column, self._name(found))
         return self._about_row(wording, found, [name], [self._words["refusal"]], evidence=False)

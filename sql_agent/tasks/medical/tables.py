@@ -29,12 +29,16 @@ _LABELLED = re.compile(
 _IN_PROSE = re.compile(r"(?:又名|又称|俗称|亦称|也称|别名|商品名)为?(?P<names>[^：:，。；,;()（）\n]+)")
 # Later mentions in a text are mostly about other things: "inflammation of the liver, also called hepatitis".
 _IN_ENGLISH = re.compile(
-    r"\A.*?\b(?:also (?:called|known as)|(?:brand|trade) names?(?: is| are)?:?)\s+(?P<names>[^.;()\n]+?)"
+    r"\A.{0,200}?\balso (?:called|known as)\s+(?P<names>[^.;()\n]+?)"
     r"(?=[.;()\n]|, (?:is|are|was|were|has|have|which|that|who|where|usually)\b|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
-# "Hemolytic uremic syndrome (HUS) is ...", at the beginning or after a line of other names.
-_SHORT = re.compile(r"\A(?:[^\n]*\n)?[^.()\n]{3,80} \((?P<names>[A-Z][A-Za-z0-9]*[A-Z][A-Za-z0-9]*)\)")
+_BRANDS = re.compile(r"\b(?:brand|trade) names?(?: is| are)?:?\s+(?P<names>[^.;()\n]+)", re.IGNORECASE)
+# "Hemolytic uremic syndrome (HUS) is ...", at the beginning or after a line of other names, before any verb.
+_SHORT = re.compile(
+    r"\A(?:[^\n]*\n)?(?:(?! (?:is|are|was|were|has|have|the|an?) )[^.()\n]){3,80} "
+    r"\((?P<names>(?=[a-z0-9]*[A-Z][a-z0-9]*[A-Z])[A-Za-z0-9]{2,10})\)"
+)
 _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 
 
@@ -50,7 +54,7 @@ def _read(name: str) -> dict[str, Any]:
 
 def aliases_in(text: str) -> Iterator[str]:
     """Yield each alias in `text`: "aspirin" in "acetylsalicylic acid, also known as aspirin"."""
-    for pattern in (_LABELLED, _IN_PROSE, _IN_ENGLISH, _SHORT):
+    for pattern in (_LABELLED, _IN_PROSE, _IN_ENGLISH, _BRANDS, _SHORT):
         for match in pattern.finditer(text):
             for name in _BETWEEN.split(match["names"]):
                 if (alias := name.strip(" “”\"'")) and len(name) <= _MAX_CHARS:

@@ -103,6 +103,8 @@ def test_rollouts_that_start_together_read_the_values_of_columns_once(tmp_path: 
         ("Alcohol, also known as ethanol, is found in beverages like beer, wine and spirits.", ["ethanol"]),
         ("The liver swells, also called hepatomegaly. The lower jaw is also called mandible.", ["hepatomegaly"]),
         ("Powders are sold as tablets, capsules or tea.", []),
+        ("Also called Advil. Brand names: Motrin, Nurofen.", ["Advil", "Motrin", "Nurofen"]),
+        ("Ibuprofen is a nonsteroidal anti-inflammatory drug (NSAID).", []),
         ("阿司匹林，又名乙酰水杨酸。", ["乙酰水杨酸"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sqlite3
 from contextlib import closing
@@ -14,6 +15,7 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.description import Part, fitted
 from sql_agent.tasks.described.table_rows import read_database
+from sql_agent.tasks.described.unanswerable_questions import UnanswerableQuestions
 from sql_agent.tasks.medical.medical_task import description, make_question_files
 
 _PLACES = (
@@ -157,6 +159,26 @@ def test_prose_is_searched_for_names_only_in_their_frame_and_makes_no_claims(pat
     assert not catalog.description.tables["disease"].claims and description("en").tables["disease"].claims
     fitted_columns = fitted(description("en"), read_database(path)).tables["disease"].columns
     assert not fitted_columns["treatment"].find and fitted_columns["cause"].find
+
+
+def test_a_heading_or_other_names_alone_are_no_answer_and_no_refusal_where_prose_may_answer(tmp_path: Path) -> None:
+    asked = ("Also called the red one.", "What is it?", None)
+    long = "It is treated with rest. " * 12
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute(
+            "CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT, overview TEXT, treatment TEXT)"
+        )
+        rows = [(f"Illness {n}", asked[n % 3] or long, None) for n in range(12)]
+        connection.executemany("INSERT INTO disease (disease_name, overview, treatment) VALUES (?, ?, ?)", rows)
+    read = read_database(tmp_path / "t.db")
+    catalog = Catalog(fitted(description("en"), read), read)
+    assert not [*UnanswerableQuestions(catalog, random.Random(0)).lookup()], "headings and other names"
+    refused = UnanswerableQuestions(catalog, random.Random(0))
+    column = catalog.column("disease", "treatment")
+    drafts = [refused._empty(row, "treatment", column) for row in catalog.rows["disease"] for _ in range(9)]
+    names = {draft.wording.slots["name"] for draft in drafts if draft is not None}
+    assert names, "a short cell tells nothing of it"
+    assert not names & {f"Illness {n}" for n in range(2, 12, 3)}, "the overview may say how it is treated"
 
 
 @pytest.mark.parametrize(
