@@ -64,11 +64,11 @@ class SearchQuestions(Drafting):
                 yield from self._names(wording, table, rows, tests, condition, any_test=True)
 
     def search_column(self) -> Iterator[Draft]:
-        """Yield drafts that ask for another column of the rows that have an item or a word."""
+        """Yield drafts that ask for another column of the rows that have an item or a word, which no row's name has."""
         for table, condition in self._conditions("search_column"):
             then, name = self._catalog.column(table, condition.column).then, self._tables[table].name
             is_text = condition.phrase in {"list", "text"}
-            if name is None or not then or not is_text or condition.value in self._catalog.names_of(table):
+            if name is None or not then or not is_text or condition.value.casefold() in self._catalog.all_names(table):
                 continue
             found = self._catalog.meeting(table, condition, most=_MOST_THEN)
             if not found or not all(row.named for row in found):

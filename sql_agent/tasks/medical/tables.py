@@ -57,7 +57,7 @@ def aliases_in(text: str) -> Iterator[str]:
     for pattern in (_LABELLED, _IN_PROSE, _IN_ENGLISH, _BRANDS, _SHORT):
         for match in pattern.finditer(text):
             for name in _BETWEEN.split(match["names"]):
-                if (alias := name.strip(" “”\"'")) and len(name) <= _MAX_CHARS:
+                if (alias := name.strip(" “”\"'")) and len(name) <= _MAX_CHARS and not set("【】") & set(name):
                     yield alias
 
 
