@@ -24,7 +24,7 @@ _CHARACTER, _WORD = re.compile(r"\d+|[^\W\d的了是吗呢么些这那哪]"), re
 _TELLING = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]|[^\W\d_]{4}")
 LETTER = "[A-Za-z0-9À-ɏ]"  # a character of a word; Chinese words have no visible ends
 _SMALL = re.compile(rf"(?<!{LETTER})[a-z][a-z0-9]{{2,}}(?!{LETTER})")
-# Group 2 is a word with a capital, and group 1 the end of a sentence, line or label directly before the word.
+# Group 2: a word with a capital. Group 1: the punctuation before a word that begins a sentence, line or labelled text.
 _CAPITAL = re.compile(rf"((?:[.!?:(\"“‘•\n]|[-–] )\s*)?(?<!{LETTER})([A-Za-z0-9]*[A-Z][A-Za-z0-9]*)(?!{LETTER})")
 _END = (".", "!", "?")
 BETWEEN = "\0"  # separates the cells of a column, which rarely contain this character

@@ -34,10 +34,10 @@ _WORDS_TOGETHER = 3  # maximum number of consecutive words that are searched as 
 _MOST_SHARING = 40  # a part of more names is too common, such as 综合征 or "tablets"
 _MOST_CALLED = 3  # maximum number of rows for one formal name
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
-_DASH = re.compile("[‐-―−]")
+DASH = re.compile("[‐-―−]")  # any but the hyphen of ASCII
 _POSSESSIVE = re.compile(r"(?<=[a-z])['’]s(?![a-z])")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
-# A name, and in parentheses another one from its first capital on (or letter of another alphabet).
+# `inner` is the text in parentheses, from its first capital, or first letter of another alphabet, on.
 _TWO_NAMES = re.compile(r"(?P<outer>[^()]+?)(?: \([^()A-Z]*?(?P<inner>[A-Z\u0080-\uffff][^()]+)\))?")
 _SHORT_CHINESE = re.compile(r"[\u3400-\u9fff]{2,4}")
 _INITIALS = re.compile(r"[a-z][a-z0-9]{1,5}")
@@ -76,7 +76,7 @@ class NameIndex:
         self._names: dict[str, dict[Name, None]] = {}
         for text, name in names:
             key = comparable(text)
-            for form in filter(None, {key, _POSSESSIVE.sub("", key)}):  # "Newton law" is Newton's law
+            for form in dict.fromkeys((key, _POSSESSIVE.sub("", key))) if key else ():  # "Newton law" is Newton's law
                 self._names.setdefault(form, {})[name] = None
         self.keys: Sequence[str] = list(self._names)  # all names and aliases, in the form of `comparable`
         self._by_size = _by_size(self.keys)
@@ -104,7 +104,7 @@ class NameIndex:
         return Found((), (), longer, near, short)
 
     def rows(self, key: str) -> tuple[Name, ...]:
-        """Return the rows with the name or alias `key`, in the form of `comparable`; if none, with it less 's."""
+        """Return the rows with the name or alias `key`, in the form of `comparable`; else with `key` without "'s"."""
         form = key if key in self._names else _POSSESSIVE.sub("", key)
         return tuple(self._names.get(form, ()))
 
@@ -236,15 +236,11 @@ class NameIndex:
         found: list[str] = []
         for start, end in taken:
             name = key[start:end]
-            longer = [each for each in self._with(name) if each != name and _has_word(each, name)]
-            found += [] if self.exact(name) else longer[:1]
+            if not self.exact(name):
+                longer = [each for each in self._with(name) if each != name]
+                found += [each for each in longer if is_word(each, at := each.index(name), at + len(name))][:1]
             found.append(name)
         return found
-
-
-def _has_word(text: str, part: str) -> bool:
-    start = text.index(part)
-    return is_word(text, start, start + len(part))
 
 
 def _by_size(keys: Iterable[str]) -> dict[int, list[str]]:
@@ -274,14 +270,13 @@ def read_names(
             for cell, aliases in zip(cells, others.values(), strict=True):
                 if isinstance(cell, str):
                     yield from ((alias, name) for alias in aliases(cell))
-        yield from names_inside(names.values())
         yield from called_otherwise(names, naming)
 
 
-def names_inside(names: Iterable[Name]) -> Iterator[tuple[str, Name]]:
-    """Yield pairs: a name that is inside the name of one row only, and this `Name`.
+def _names_inside(names: Iterable[Name]) -> Iterator[tuple[str, Name]]:
+    """Yield pairs: a text inside the name of exactly one row, and the row's `Name`.
 
-    "A - B (also known as C)" has the names "B" and "C". In parentheses, a name begins with the first capital.
+    "A - B (also known as C)" contains the texts "B" and "C". In parentheses, a text begins with the first capital.
     """
     found: dict[str, list[tuple[str, Name]]] = {}
     for name in names:
@@ -293,13 +288,14 @@ def names_inside(names: Iterable[Name]) -> Iterator[tuple[str, Name]]:
 
 
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
-    """Yield pairs: an everyday name in `naming.called`, and the `Name` of a row with its formal name.
+    """Yield pairs: a text inside a row's name, or an everyday name in `naming.called`, and the row's `Name`.
 
-    If no row has the formal name, the rows are those with the shortest names made of the formal name and words of
-    `naming.beside`, such as 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素. In this case, the formal name
-    is also paired with each row whose name is an everyday name. `names` maps the comparable form of a row's name to its
-    `Name`.
+    The everyday names are those of a formal name. If no row has the formal name, the rows are those with the shortest
+    names made of the formal name and words of `naming.beside`, such as 盐酸二甲双胍片 for 二甲双胍, but not
+    阿克拉霉素 for 克拉霉素. In this case, the formal name is also paired with each row whose name is an everyday name.
+    `names` maps the comparable form of a row's name to its `Name`.
     """
+    yield from _names_inside(names.values())
     all_names = "\n".join(["", *names, ""])
     rest = rest_pattern(naming.beside)
     for known, others in naming.called.items():
@@ -329,7 +325,7 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 
 def comparable(text: str) -> str:
     """Return `text` in the form in which names are compared: NFKC, lower case, single blanks, plain dashes."""
-    return " ".join(_DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold().split())
+    return " ".join(DASH.sub("-", unicodedata.normalize("NFKC", text)).casefold().split())
 
 
 def _word_parts(key: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from typing import Literal
 
 import numpy as np
@@ -151,7 +151,8 @@ class ValueIndex:
         """Yield text[start:end] as one span if it is a word or names rows, and as another if it is a part of names."""
         part = text[start:end]
         rows = self._rows(part)
-        if self._is_common(part) and all(comparable(row.text) != part for row in rows):
+        are_common = all(word in self._common for word in _WORD.findall(part))  # such as "the head and"
+        if are_common and all(comparable(row.text) != part for row in rows):
             return
         begun = self._begun(part) if not rows else ()
         # A word before a common end of names is a piece of an unknown name, such as 定痛 in 舒络定痛颗粒.
@@ -168,10 +169,6 @@ class ValueIndex:
             if only.startswith(f"{part} ") and only[len(part) + 1 :] in self._kinds:
                 values = _whole(begun)
             yield _Span(start, end, tuple(values), word if is_proper else "", is_name, is_whole)
-
-    def _is_common(self, part: str) -> bool:
-        """Return whether `part` has only common words of prose, such as "what" or "the head and"."""
-        return all(word in self._common for word in _WORD.findall(part))
 
     def _is_spelt(self, part: str, key: str) -> bool:
         """Return whether cells have all words of `part` in lower case, as they have "made": it is no misspelt MADD.
@@ -207,13 +204,13 @@ class ValueIndex:
         return self._is_text(part) or (part in self._cut_items and part not in self._items and part.isalnum())
 
     def _is_term(self, word: str) -> bool:
-        """Return whether `word` is a term: a proper name, or one of `_stands_as_term`."""
+        """Return whether `word` is a proper name, or a term by its occurrences; the result is kept."""
         if word not in self._terms:
             self._terms[word] = word in self._texts.proper or self._stands_as_term(word)
         return self._terms[word]
 
     def _stands_as_term(self, word: str) -> bool:
-        """Return whether `word` is an item, a part of several names, or has varied words around it."""
+        """Return whether `word` occurs as a term: as an item, in several names, or beside varied words."""
         columns = [column for column in self._columns if column not in self._name_columns]
         near = [pair for column in columns for pair in self._texts.beside(word, column)]
         whole = sum(before + after == "" for before, after in near)
@@ -261,7 +258,7 @@ class ValueIndex:
             return []
         first = bisect_left(self._ends, (part,))
         last = bisect_right(self._ends, (part + chr(sys.maxunicode),))
-        found = [key for end, key in self._ends[first:last] if is_word(end, 0, len(part))]
+        found = list(islice((key for end, key in self._ends[first:last] if is_word(end, 0, len(part))), _FEW + 1))
         return found if len(found) <= _FEW else []
 
     def _misspelt(self, text: str, exact: Sequence[_Span]) -> Iterator[_Span]:

@@ -198,9 +198,9 @@ class Catalog(Contents):
                 yield condition
 
     def _with_short_name(self, table: str, column: str) -> Iterator[Condition]:
-        """Yield a condition for each short name of several values, as "Novo Nordisk" of "Novo Nordisk Pharma AB".
+        """Yield a condition for each beginning that several values share, such as "Novo Nordisk" of two firms.
 
-        A short name is the words with which these values begin and which no other value has.
+        The words of such a beginning are in no other value.
         """
         values = {str(cell) for cell in self.database.tables[table].cells(column) if cell is not None}
         if len(values) <= _MOST_KINDS:

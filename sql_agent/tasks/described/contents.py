@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate
 
+from sql_agent.database.name_index import DASH
 from sql_agent.database.schema import fold
 from sql_agent.reward.judges.items import split
 from sql_agent.schemas import Cell, Evidence
@@ -27,7 +28,6 @@ _LISTED = re.compile(r",? (?:and|or) |[;,] |[；，、]")  # what separates item
 _ASKED = re.compile(r"[^.!?;\n]+\?(?=\s|\Z)")  # a heading such as "What causes it?"
 _VALUE = re.compile(r"[^\W_]{2,10}|[A-Za-z][A-Za-z '-]{1,40}")  # an item that people search for
 _LARGE = 1000  # minimum number of rows of a large table
-_DASHED = re.compile("[-‐-―−]")
 _FRAME = 120  # number of characters before a word in which its frame is looked for
 
 
@@ -139,20 +139,20 @@ class Contents:
     def facts(self, row: Row, column: str, part: Part | None = None) -> list[str]:
         """Return the facts of a cell or of a part of it, such as yes for a flag; [] if an answer cannot repeat them.
 
-        A cell that is a part alone, such as "Also called ...", is no answer to a question about the cell.
+        A cell that is only parts with patterns, such as "Also called ...", has no facts besides these parts.
         """
         if part is not None:
             return self.part(row, column, part)
-        cell, kind = row.values[column], self.column(row.table, column).kind
+        cell, described = row.values[column], self.column(row.table, column)
         text = "" if cell is None else str(cell).strip()
         if not text:
             return []
-        if kind == "flag":
+        if described.kind == "flag":
             return [self.words["yes" if is_true(cell) else "no"]]
-        if kind in {"list", "text"}:
+        if described.kind in {"list", "text"}:
             facts = self.sentences(row, column) if len(text) <= LONGEST_ANSWER else []
-            patterns = [part.pattern for part in self.column(row.table, column).parts.values() if part.pattern]
-            return [] if all(any(re.fullmatch(each, fact) for each in patterns) for fact in facts) else facts
+            patterns = [each.pattern for each in described.parts.values() if each.pattern]
+            return [] if all(any(re.fullmatch(pattern, fact) for pattern in patterns) for fact in facts) else facts
         fits = len(text) <= LONGEST and not re.search(r"[;；:：\n\r]", text)
         return [text] if fits or DATE.fullmatch(text) else []
 
@@ -309,28 +309,23 @@ class Contents:
         A text that other cells have with other dashes does not stand alone: LIKE finds "restless legs" only in part.
         """
         text = self._joined(table, column)[0]
-        start = text.find(part)
-        while start >= 0:
+        for start in _starts(text, part):
             if text[max(0, start - 1) : start].isalnum() or text[start + len(part) : start + len(part) + 1].isalnum():
                 return False
-            start = text.find(part, start + 1)
-        return self._undashed(table, column).count(_DASHED.sub(" ", part)) == text.count(part)
+        return self._without_dashes(table, column).count(_without_dashes(part)) == text.count(part)
 
     @cache
-    def _undashed(self, table: str, column: str) -> str:
-        return _DASHED.sub(" ", self._joined(table, column)[0])
+    def _without_dashes(self, table: str, column: str) -> str:
+        return _without_dashes(self._joined(table, column)[0])
 
     def _is_framed(self, table: str, column: str, part: str) -> bool:
-        """Return whether the column's `frame`, if it has one, is before the text `part` wherever it stands."""
-        text, frame = (
-            self._joined(table, column)[0],
-            re.compile(f"(?:{self.column(table, column).frame})$", re.IGNORECASE),
-        )
-        found = (match.start() for match in re.finditer(re.escape(part), text))
-        return all(
-            frame.search(text, max(text.rfind("\0", 0, start) + 1, start - _FRAME), start) is not None
-            for start in found
-        )
+        """Return whether the column's `frame`, if any, is before each occurrence of `part`."""
+        frame = self.column(table, column).frame
+        if not frame:
+            return True
+        text, ends = self._joined(table, column)[0], re.compile(f"(?:{frame})$", re.IGNORECASE)
+        cells = ((start, text.rfind("\0", 0, start) + 1) for start in _starts(text, part))
+        return all(ends.search(text, max(cell, start - _FRAME), start) for start, cell in cells)
 
     def _cells(self, table: str, column: str) -> Iterator[str]:
         """Yield the cells of a column as texts, "" for an empty one."""
@@ -351,6 +346,17 @@ class Contents:
                 if described.kind == "list" and not described.vocabulary:
                     found.update(self._places_of_items(name, column).keys())
         return found
+
+
+def _starts(text: str, part: str) -> Iterator[int]:
+    start = text.find(part)
+    while start >= 0:
+        yield start
+        start = text.find(part, start + 1)
+
+
+def _without_dashes(text: str) -> str:
+    return DASH.sub("-", text).replace("-", " ")
 
 
 def without_words(text: str, words: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -196,7 +196,7 @@ class Column(Record):
 
     @property
     def has_vocabulary(self) -> bool:
-        """Whether people search this column for the items of other columns, or prose for what `pattern` finds."""
+        """Whether people search this column for items of `vocabulary`, or as prose for what `pattern` finds."""
         return bool(self.vocabulary or (self.pattern and self.kind == "text"))
 
     @property
@@ -386,27 +386,26 @@ def fitted(description: Description, database: DatabaseRows) -> Description:
             }
             if column.kind == "list" and _is_prose(database.tables[name].cells(key), column.separator):
                 parts = {key: part for key, part in column.parts.items() if part.pattern}
-                names = update["vocabulary"] or (others if column.frame else ())
-                update |= {"kind": "text", "vocabulary": names, "parts": parts, "lacks": ()}
-                if not (names or column.pattern):
-                    update |= dict.fromkeys(("confirm", "find", "find_two", "count", "any_of", "has", "ask_which"), ())
-                    update |= {"then": {}}
+                sources = update["vocabulary"] or (others if column.frame else ())
+                update |= {"kind": "text", "vocabulary": sources, "parts": parts, "lacks": ()}
+                if not (sources or column.pattern):
+                    empty = ("confirm", "find", "find_two", "count", "any_of", "has", "ask_which")
+                    update |= {"then": {}, **dict.fromkeys(empty, ())}
             return column.model_copy(update=update)
 
         kept = {key: of_column(key, column) for key, column in table.columns.items() if has(key)}
 
-        def are_lists(*names: str) -> bool:
-            return all(kept[name].kind == table.columns[name].kind for name in names)
+        def are_as_described(columns: Sequence[str]) -> bool:
+            return has(*columns) and all(kept[key].kind == table.columns[key].kind for key in columns)
 
-        claims = [(key, claim) for key, claim in table.claims.items() if has(*claim.columns)]
         return table.model_copy(
             update={
                 "columns": kept,
-                "claims": {key: claim for key, claim in claims if are_lists(*claim.columns)},
+                "claims": {key: claim for key, claim in table.claims.items() if are_as_described(claim.columns)},
                 "searches": {key: search for key, search in table.searches.items() if has(*search.columns)},
                 "asked": {key: tuple(filter(has, names)) for key, names in table.asked.items()},
                 "pairs": {
-                    key: tuple(pair for pair in pairs if has(*pair) and (key != "negation" or are_lists(*pair)))
+                    key: tuple(pair for pair in pairs if (are_as_described(pair) if key == "negation" else has(*pair)))
                     for key, pairs in table.pairs.items()
                 },
                 "alike": tuple(filter(has, table.alike)),

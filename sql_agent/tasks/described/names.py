@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from itertools import chain
 
 from sql_agent.database import Naming
-from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable, names_inside
+from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.contents import Row
 
@@ -54,7 +53,7 @@ class OtherNames:
                     if alias.isascii() == row.name.isascii():  # few people say a Chinese name in English
                         self._aliases.setdefault((table, comparable(row.name)), []).append(alias)
                     yield alias, names[comparable(row.name)]
-            for alias, name in chain(names_inside(names.values()), called_otherwise(names, naming)):
+            for alias, name in called_otherwise(names, naming):
                 self._aliases.setdefault((table, comparable(name.text)), []).append(alias)
                 yield alias, name
 

@@ -64,7 +64,7 @@ class SearchQuestions(Drafting):
                 yield from self._names(wording, table, rows, tests, condition, any_test=True)
 
     def search_column(self) -> Iterator[Draft]:
-        """Yield drafts that ask for another column of the rows that have an item or a word, which no row's name has."""
+        """Yield drafts that ask for another column of the rows that have an item or a word that is in no row's name."""
         for table, condition in self._conditions("search_column"):
             then, name = self._catalog.column(table, condition.column).then, self._tables[table].name
             is_text = condition.phrase in {"list", "text"}

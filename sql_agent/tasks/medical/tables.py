@@ -27,14 +27,14 @@ _LABELLED = re.compile(
     r"(?=[；;][^；;：:]{1,10}[：:]|[。\n]|$)"
 )
 _IN_PROSE = re.compile(r"(?:又名|又称|俗称|亦称|也称|别名|商品名)为?(?P<names>[^：:，。；,;()（）\n]+)")
-# Later mentions in a text are mostly about other things: "inflammation of the liver, also called hepatitis".
+# Only early in a text: later ones name other things, as in "the lower jaw is also called mandible".
 _IN_ENGLISH = re.compile(
     r"\A.{0,200}?\balso (?:called|known as)\s+(?P<names>[^.;()\n]+?)"
     r"(?=[.;()\n]|, (?:is|are|was|were|has|have|which|that|who|where|usually)\b|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 _BRANDS = re.compile(r"\b(?:brand|trade) names?(?: is| are)?:?\s+(?P<names>[^.;()\n]+)", re.IGNORECASE)
-# "Hemolytic uremic syndrome (HUS) is ...", at the beginning or after a line of other names, before any verb.
+# HUS in "Hemolytic uremic syndrome (HUS) is ...", in the first or second line, before the verb.
 _SHORT = re.compile(
     r"\A(?:[^\n]*\n)?(?:(?! (?:is|are|was|were|has|have|the|an?) )[^.()\n]){3,80} "
     r"\((?P<names>(?=[a-z0-9]*[A-Z][a-z0-9]*[A-Z])[A-Za-z0-9]{2,10})\)"
@@ -57,7 +57,7 @@ def aliases_in(text: str) -> Iterator[str]:
     for pattern in (_LABELLED, _IN_PROSE, _IN_ENGLISH, _BRANDS, _SHORT):
         for match in pattern.finditer(text):
             for name in _BETWEEN.split(match["names"]):
-                if (alias := name.strip(" “”\"'")) and len(name) <= _MAX_CHARS and not set("【】") & set(name):
+                if (alias := name.strip(" “”\"'")) and len(name) <= _MAX_CHARS and not re.search("[【】]", name):
                     yield alias
 
 
@@ -142,7 +142,7 @@ def _values_of(database: Database, table: str, column: str) -> Iterator[str]:
 
 
 def _short_texts(database: Database, sql: str) -> Sequence[Row]:
-    """Return the rows that `sql` finds if they are few and their first cells are short texts, else []."""
+    """Run `sql`, and return its rows if these are few and each has a short text as its first cell, else []."""
     answer = database.query(sql)
     is_few = answer.error is None and not answer.truncated and answer.count <= _MOST_VALUES
     return answer.records if is_few and all(_is_plain(cell) for cell, *_ in answer.records) else []

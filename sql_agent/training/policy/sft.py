@@ -175,7 +175,7 @@ def _within(
 
 
 def rewarded_answers(settings: Settings, task: Task, databases: DatabasePool) -> Callable[[Question], Question]:
-    """Return a function that gives a question an answer that the judge rewards; "facts" rewards extractive ones."""
+    """Return a function that replaces a question's answer by one that the judge rewards: for "facts" an extract."""
     if task.answer_is_sql or judge_name(settings.judge, TeacherSettings()) != "facts":
         return lambda question: question
     return lambda question: with_extractive_answers([question], databases, task.words)[0]
