@@ -68,6 +68,7 @@ class Catalog(Contents):
         by_start: dict[str, list[str]] = {}  # so that a cell is not searched for names whose first character it lacks
         for name in map(str.casefold, by_key):
             by_start.setdefault(name[:1], []).append(name)
+        names = "\n".join(by_key).casefold()
         for row in self.rows[source]:
             cell = str(row.values[column])
             if link.contains:
@@ -75,6 +76,9 @@ class Catalog(Contents):
                 found = tuple(by_key[item] for item in items if item in by_key)
                 # Wordings about one row need a list that names nothing else.
                 if found and link.most == 1 and any(str(found[0].values[key]) not in item for item in items):
+                    continue
+                # People also mean "aspirin", which is no row, if "aspirin tablets" is one.
+                if any(item not in by_key and item.casefold() in names for item in items):
                     continue
                 # A statement with LIKE must find no other row, such as one whose shorter name is inside.
                 said = cell.casefold()

@@ -79,7 +79,7 @@ class Contents:
     @lru_cache(maxsize=200_000)
     def fits(text: str) -> bool:
         """Return whether a question or an answer can repeat a text as one item."""
-        plain = text == text.strip() and not re.search(r"[\x00-\x1f\x7f-\x9f;；:：\"%_\\]", text)
+        plain = text == text.strip() and not re.search(r"[\x00-\x1f\x7f-\x9f;；:：【】\"%_\\]", text)
         return plain and 1 <= len(text) <= LONGEST and len(split(text)) == 1
 
     def table(self, name: str) -> Table:
@@ -188,9 +188,9 @@ class Contents:
     def terms(self, table: str, column: str) -> Mapping[str, int]:
         """Return {search term: number of rows} for a list, or for a column with `words` or a vocabulary.
 
-        A term of `words` or a vocabulary must be in at least two rows. An item of any other list must be in at least
-        two rows (three in a large table, one fewer if several columns have it), be no clause and no single letter, and
-        have no digit.
+        A term of `words` or a vocabulary must be in at least two rows. An item of any other list must be the name of a
+        row or be in at least two rows (three in a large table, one fewer if several columns have it), be no clause and
+        no single letter, and have no digit.
         """
         described = self.column(table, column)
         found = {
@@ -205,7 +205,7 @@ class Contents:
             item: count
             for item, count in found.items()
             if len(item) > 1
-            and count >= least - (self._columns_of_items()[item] > 1)
+            and (item in self.names or count >= least - (self._columns_of_items()[item] > 1))
             and not self._clause.search(item)
             and not any(map(str.isdigit, item))
         }

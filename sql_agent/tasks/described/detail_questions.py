@@ -65,7 +65,9 @@ class DetailQuestions(YesNoQuestions):
             word = self._chosen.choice(self._said_in(row, name, column) or [""])
             said = self._chosen.choice([word, *self._catalog.description.said.get(word, ())])
             known = column.has_vocabulary or word in self._catalog.terms(row.table, name)
-            others = [each for each in self._alike(row, name) if word and known and not _has(each, name, word, said)]
+            if not word or not known or not self._has_whole(str(row.values[name]), word):
+                continue
+            others = [each for each in self._alike(row, name) if not _has(each, name, word, said)]
             if not others or any(said in each.name for each in (row, *others)):
                 continue
             rows = self._shuffled([row, *others[: self._chosen.choice((1, 1, 2))]])
@@ -103,11 +105,27 @@ class DetailQuestions(YesNoQuestions):
         found, start = [], 0
         while start < len(text) - 1:
             ends = range(min(len(text), start + _LONGEST_WORD), start + 1, -1)
-            end = next((end for end in ends if text[start:end] in self._known and _is_whole(text, start, end)), None)
+            end = next(
+                (end for end in ends if text[start:end] in self._known and self._is_whole(text, start, end)), None
+            )
             if end is not None:
                 found.append(text[start:end])
             start = end or start + 1
         return found
+
+    def _has_whole(self, text: str, word: str) -> bool:
+        return any(self._is_whole(text, *found.span()) for found in re.finditer(re.escape(word), text))
+
+    def _is_whole(self, text: str, start: int, end: int) -> bool:
+        """Return whether `text[start:end]` is no part of a longer word.
+
+        ASCII letters must not go on at either side. Beside other words stand an end, a sign, or a word that joins.
+        """
+        before, after = text[max(0, start - 1) : start], text[end : end + 1]
+        if text[start:end].isascii():
+            return not any(side.isascii() and side.isalpha() for side in (before, after))
+        joins = (before, "before_words"), (after, "after_words")
+        return all(not side.isalpha() or side in self._words.get(words, "") for side, words in joins)
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -144,7 +162,8 @@ def _has(row: Row, name: str, *words: str) -> bool:
 def are_same(text: str, other: str) -> bool | None:
     """Return whether two texts say the same; None if they may.
 
-    They do not if only their numbers differ, or if each has a word of which the other has no part.
+    They do not if only their numbers differ, or if each has a word of which the other has no part. A word of two
+    characters has each of them as a part, as 避光 and 遮光 are one. Numbers of different things may be equal.
     """
     words, others = (set(re.findall(r"\w+", fold(each))) for each in (text, other))
     if not words or not others or words == others:
@@ -152,16 +171,11 @@ def are_same(text: str, other: str) -> bool | None:
     beside = [re.split(r"\d+", each) for each in (text, other)]
     if beside[0] == beside[1]:
         return False
+    if all(len(each) > 1 for each in beside):
+        return None
     pairs = (words, fold(other)), (others, fold(text))
-    return False if all(any(is_apart(word, cell) for word in mine) for mine, cell in pairs) else None
+    return False if all(any(_is_no_part(word, cell) for word in mine) for mine, cell in pairs) else None
 
 
-def _is_whole(text: str, start: int, end: int) -> bool:
-    """Return whether `text[start:end]` is no part of a longer word.
-
-    ASCII letters must not go on at either side. Of other short words, one side must be an end or a punctuation mark.
-    """
-    before, after = text[max(0, start - 1) : start], text[end : end + 1]
-    if text[start:end].isascii():
-        return not any(side.isascii() and side.isalpha() for side in (before, after))
-    return end - start > _SHORT or not (before.isalnum() and after.isalnum())
+def _is_no_part(word: str, cell: str) -> bool:
+    return is_apart(word, cell) and (len(word) > _SHORT or not any(character in cell for character in word))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Link
 from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
-from sql_agent.tasks.described.statement import COUNT, Join, Output, Statement
+from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
 from sql_agent.tasks.described.words import is_noun, is_person
 
 _MOST_COLUMNS = 4  # maximum number of drafts about the same linked rows, each about another column
@@ -40,7 +40,11 @@ class LinkQuestions(Drafting):
         for link, row, targets in self._pairs(contains=True):
             other = self._tables[link.target[0]]
             choices = [name for name, column in other.columns.items() if name != other.name and column.kind != "flag"]
-            if len(targets) > link.most or not all(target.named for target in targets):
+            if (
+                len(targets) > link.most
+                or not all(target.named for target in targets)
+                or self._has_more(link, row, targets)
+            ):
                 continue
             first, several = Statement(row.table, (Output(link.source[1]),), where=(self._is(row),)), len(targets) > 1
             answers = {c: [self._catalog.facts(t, c) for t in targets] for c in self._shuffled(link.ask or choices)}
@@ -52,6 +56,12 @@ class LinkQuestions(Drafting):
                 wording = self._say(self._either(link.ask.get(column, ()), "of_linked"), **slots)
                 facts = self._by_name(targets, answers[column])
                 yield self._reading(wording, (first, second), targets, facts, also=[row], subject=row)
+
+    def _has_more(self, link: Link, row: Row, targets: Sequence[Row]) -> bool:
+        """Return whether a list that links back to the table of `row` names `row` in other rows than `targets`."""
+        back = [each for each in self._links() if each.contains and each.source[0] == link.target[0]]
+        naming = (self._catalog.matching(each.source[0], Comparison(each.source[1], "LIKE", row.name)) for each in back)
+        return any(other not in targets for other in chain.from_iterable(naming))
 
     def _pairs(self, *, contains: bool) -> list[tuple[Link, Row, tuple[Row, ...]]]:
         """Return (link, named row, rows to which the row refers) at random, the links in turn while they last."""

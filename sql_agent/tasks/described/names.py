@@ -1,9 +1,12 @@
-"""Choose everyday, shortened and misspelt names of a row that belong to no other row."""
+"""Choose other names of a row that belong to no other row, and decide whether a searched word has other words."""
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
+from itertools import chain, permutations
 
 from sql_agent.database import Naming
 from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
@@ -11,6 +14,9 @@ from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.contents import Row
 
 _LEAST = 2  # minimum number of characters of a shortened name
+_LONG = 4  # minimum number of characters of a Chinese word that is compared with its beginning
+_FAR_MORE = 1.5  # from so many times as many cells with the beginning, the word is a part of what people search
+_DENIED = 0.1  # maximum share of the cells with a word in which a negation stands before it
 
 
 class OtherNames:
@@ -39,6 +45,31 @@ class OtherNames:
     def knows(self, text: str) -> bool:
         """Return whether a text is the name, or another name, of a row."""
         return bool(self._index.rows(comparable(text)))
+
+    def is_a_part(self, table: str, column: str, word: str) -> bool:
+        """Return whether people who search a word in a column mean other cells, too, or not all that contain it.
+
+        They do if more cells have another word for it, if far more have a long Chinese word without its last character
+        (乳腺增生, 乳腺增生症), or if a negation stands before the word in many of its cells (非处方药).
+        """
+        cells = partial(self._catalog.cells_with, table, column)
+        others = (other for other in self._other_words.get(word, ()) if other not in word)
+        is_long = len(word) >= _LONG and not word.isascii()
+        return (
+            any(cells(other) > cells(word) for other in others)
+            or (is_long and cells(word[:-1]) >= _FAR_MORE * cells(word))
+            or sum(cells(f"{no}{word}") for no in self._catalog.words.get("negations", ())) > _DENIED * cells(word)
+        )
+
+    @cached_property
+    def _other_words(self) -> Mapping[str, set[str]]:
+        """The words with the same meaning, by word: an item and its everyday words, a name and its aliases."""
+        groups = [(item, *words) for item, words in self._catalog.description.said.items()]
+        groups += [(name, *aliases) for (_, name), aliases in self._aliases.items()]
+        found: dict[str, set[str]] = defaultdict(set)
+        for word, other in chain.from_iterable(permutations(group, 2) for group in groups):
+            found[word].add(other)
+        return found
 
     def pairs(self) -> Iterator[tuple[str, Name]]:
         """Yield all names and aliases of rows, each with the row's `Name`, as the database's name index has them."""
