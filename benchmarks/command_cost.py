@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 _MARK = "COMMAND_COST"  # an environment variable that every process of the command inherits
@@ -38,17 +39,26 @@ def measured(command: list[str]) -> tuple[int, float, float]:
     """Run `command`, and return its exit code, its seconds, and the peak of its processes' memory in GB."""
     mark, started, peak = uuid.uuid4().hex, time.monotonic(), 0
     running = subprocess.Popen(command, env={**os.environ, _MARK: mark})
-    while running.poll() is None:
-        peak = max(peak, sum(map(_pss, _marked(mark))))
-        time.sleep(1)
+    while running.returncode is None:
+        peak = max(peak, sum(map(_pss, _processes(mark, running.pid))))
+        with suppress(subprocess.TimeoutExpired):
+            running.wait(timeout=1)
     return running.returncode, time.monotonic() - started, peak / 1e9
 
 
-def _marked(mark: str) -> list[Path]:
-    """Return the folders below /proc of the processes whose environment has `mark`."""
-    return [
-        folder for folder in Path("/proc").glob("[0-9]*") if f"{_MARK}={mark}".encode() in _read(folder / "environ")
-    ]
+def _processes(mark: str, first: int) -> list[Path]:
+    """Return the folders below /proc of the processes that descend from `first` or have `mark` in their environment.
+
+    A process that changes its title may overwrite its environment, and one whose parent has ended has another parent.
+    """
+    folders = {int(folder.name): folder for folder in Path("/proc").glob("[0-9]*")}
+    statuses = {pid: _read(folder / "stat").rpartition(b") ")[2].split() for pid, folder in folders.items()}
+    parents = {pid: int(status[1]) for pid, status in statuses.items() if status}
+    found = {pid for pid, folder in folders.items() if f"{_MARK}={mark}".encode() in _read(folder / "environ")}
+    found.add(first)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return [folders[pid] for pid in found if pid in folders]
 
 
 def _pss(process: Path) -> int:

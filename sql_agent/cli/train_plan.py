@@ -7,6 +7,7 @@ import random
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -65,6 +66,10 @@ def make_plan(arguments: argparse.Namespace, chosen: Settings, sources: Sequence
     settings, judge_said = with_judge(chosen)
     task = load_task(settings.task)
     check_settings(settings)
+    loads_model = settings.backend == "verl" and not arguments.resume  # a resumed run loads that of its own folder
+    beside = ThreadPoolExecutor(1)  # the format is found in another process, which loads the tokenizer for seconds
+    tool_format = beside.submit(tool_format_of, settings.model, settings.agent) if loads_model else None
+    beside.shutdown(wait=False)
     with slow_imports(), _training_imported():
         task.prepare(settings, ui.say)
         task.open_database(settings).close()
@@ -75,10 +80,10 @@ def make_plan(arguments: argparse.Namespace, chosen: Settings, sources: Sequence
     of_settings = task.make_judge is judge_from_settings
     graded_by = judge_said if of_settings else f"judge {judge.name}, the task's own"
     head = _head(plan, graded_by) + ([] if arguments.resume else sources_shown(sources))
-    if not arguments.resume:  # a resumed run loads the model of its own folder
+    if not arguments.resume:
         check_model(settings.model)  # checked last, because it may ask the hub
-        if settings.backend == "verl":  # printed now, because verl loads the model for minutes
-            head.append(f"Tool-call format: {tool_format_of(settings.model, settings.agent)}")
+        if tool_format is not None:  # printed now, because verl loads the model for minutes
+            head.append(f"Tool-call format: {tool_format.result()}")
     if settings.backend == "verl":
         head.append(plan_memory(settings).summary)
     if not arguments.dev:

@@ -369,10 +369,10 @@ def _windows(text: str, key: str) -> Iterator[tuple[int, int, int]]:
         for end in range(start + len(key) - 1, min(len(text), start + len(key) + 1) + 1):
             part = text[start:end]
             distance = OSA.distance(part, key, score_cutoff=allowed)
-            is_spelt = all(char.isalpha() or char in key for char in part)
+            has_letters = all(char.isalpha() or char in key for char in part)
             if len(part) < _MIN_MISSPELT_CHARS and not key.startswith(part):
                 continue  # 酸中毒 is not a misspelt 酸碱中毒
-            if distance <= allowed and is_spelt and is_word(text, start, end) and not part[-1].isspace():
+            if distance <= allowed and has_letters and is_word(text, start, end) and not part[-1].isspace():
                 yield distance, start, end
         start = text.find(key[0], start + 1)
 

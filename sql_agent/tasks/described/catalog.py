@@ -78,7 +78,7 @@ class Catalog(Contents):
                 if found and link.most == 1 and any(str(found[0].values[key]) not in item for item in items):
                     continue
                 # People also mean "aspirin", which is no row, if "aspirin tablets" is one.
-                if any(item not in by_key and item.casefold() in names for item in items):
+                if found and any(item not in by_key and _is_inside(item.casefold(), names) for item in items):
                     continue
                 # A statement with LIKE must find no other row, such as one whose shorter name is inside.
                 said = cell.casefold()
@@ -141,7 +141,7 @@ class Catalog(Contents):
         """Return the places of the rows that `having` returns."""
         if condition.phrase != "list":
             return frozenset.intersection(*(self._places(table, test) for test in condition.tests))
-        return self._places_of_items(table, condition.column).get(condition.value, frozenset())
+        return self.places_of(table, condition.column, condition.value)
 
     @lru_cache(maxsize=20_000)
     def _places(self, table: str, test: Comparison) -> frozenset[int]:
@@ -224,11 +224,24 @@ class Catalog(Contents):
                     yield condition
 
     def _some(self, table: str, having: Mapping[str, int]) -> list[str]:
-        """Return a sample of the items, always the same: the most common ones up to a third, then random ones."""
-        most = _MOST_SEARCHED + len(self.rows[table]) // _ROWS_EACH
+        """Return a sample of the items, always the same.
+
+        The most common ones are up to a third, then random ones of several rows up to two thirds, then any.
+        """
+        most, chosen = _MOST_SEARCHED + len(self.rows[table]) // _ROWS_EACH, random.Random(len(having))
         common = sorted(having, key=lambda item: (-having[item], item))[: most // 3]
         rare = sorted(having.keys() - common)
-        return [*common, *random.Random(len(having)).sample(rare, min(most - len(common), len(rare)))]
+        several, single = ([item for item in rare if (having[item] > 1) is wanted] for wanted in (True, False))
+        enough = most - len(common) - min(most // 3, len(single))
+        found = [*common, *chosen.sample(several, min(enough, len(several)))]
+        return [*found, *chosen.sample(single, min(most - len(found), len(single)))]
+
+
+def _is_inside(item: str, names: str) -> bool:
+    """Return whether a text is in `names`; one of ASCII letters must be a word there."""
+    if not item.isascii():
+        return item in names
+    return item in names and re.search(rf"(?<!\w){re.escape(item)}(?!\w)", names) is not None
 
 
 def _are_short(cells: Sequence[Cell]) -> bool:

@@ -256,6 +256,10 @@ class Contents:
             return []
         return [] if any(word in folded[item] for item in others for word in unclear) else inside
 
+    def places_of(self, table: str, column: str, item: str) -> frozenset[int]:
+        """Return the places of the rows whose cell of a list has an item, or of a text a searched word."""
+        return self._places_of_items(table, column).get(item, frozenset())
+
     @cache
     def _places_of_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
         """Return a map from each item or searched word of a column to the places of the rows that have it."""

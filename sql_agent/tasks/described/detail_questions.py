@@ -114,7 +114,8 @@ class DetailQuestions(YesNoQuestions):
         return found
 
     def _has_whole(self, text: str, word: str) -> bool:
-        return any(self._is_whole(text, *found.span()) for found in re.finditer(re.escape(word), text))
+        cell = fold(text)
+        return any(self._is_whole(cell, *found.span()) for found in re.finditer(re.escape(fold(word)), cell))
 
     def _is_whole(self, text: str, start: int, end: int) -> bool:
         """Return whether `text[start:end]` is no part of a longer word.
@@ -162,8 +163,9 @@ def _has(row: Row, name: str, *words: str) -> bool:
 def are_same(text: str, other: str) -> bool | None:
     """Return whether two texts say the same; None if they may.
 
-    They do not if only their numbers differ, or if each has a word of which the other has no part. A word of two
-    characters has each of them as a part, as 避光 and 遮光 are one. Numbers of different things may be equal.
+    They do not if only their numbers differ, or if each has a word of which the other has no part. A Chinese word of
+    two characters has each of them as a part, as 避光 and 遮光 are one. Numbers with other units may be equal
+    (2年, 24个月).
     """
     words, others = (set(re.findall(r"\w+", fold(each))) for each in (text, other))
     if not words or not others or words == others:
@@ -171,11 +173,13 @@ def are_same(text: str, other: str) -> bool | None:
     beside = [re.split(r"\d+", each) for each in (text, other)]
     if beside[0] == beside[1]:
         return False
-    if all(len(each) > 1 for each in beside):
+    if len(words) == len(others) == 1 and all(len(each) > 1 for each in beside):
         return None
     pairs = (words, fold(other)), (others, fold(text))
     return False if all(any(_is_no_part(word, cell) for word in mine) for mine, cell in pairs) else None
 
 
 def _is_no_part(word: str, cell: str) -> bool:
-    return is_apart(word, cell) and (len(word) > _SHORT or not any(character in cell for character in word))
+    return is_apart(word, cell) and (
+        word.isascii() or len(word) > _SHORT or not any(character in cell for character in word)
+    )

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from sql_agent.tasks.described.contents import Row
 from sql_agent.tasks.described.description import Link
 from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
-from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
+from sql_agent.tasks.described.statement import COUNT, Join, Output, Statement
 from sql_agent.tasks.described.words import is_noun, is_person
 
 _MOST_COLUMNS = 4  # maximum number of drafts about the same linked rows, each about another column
@@ -58,10 +58,14 @@ class LinkQuestions(Drafting):
                 yield self._reading(wording, (first, second), targets, facts, also=[row], subject=row)
 
     def _has_more(self, link: Link, row: Row, targets: Sequence[Row]) -> bool:
-        """Return whether a list that links back to the table of `row` names `row` in other rows than `targets`."""
+        """Return whether a list that links back to the table of `row` names it in rows other than `targets`."""
         back = [each for each in self._links() if each.contains and each.source[0] == link.target[0]]
-        naming = (self._catalog.matching(each.source[0], Comparison(each.source[1], "LIKE", row.name)) for each in back)
-        return any(other not in targets for other in chain.from_iterable(naming))
+        naming = (
+            self._catalog.places_of(*each.source, str(row.values[each.target[1]]))
+            for each in back
+            if each.target[0] == row.table
+        )
+        return not {target.place for target in targets}.issuperset(chain.from_iterable(naming))
 
     def _pairs(self, *, contains: bool) -> list[tuple[Link, Row, tuple[Row, ...]]]:
         """Return (link, named row, rows to which the row refers) at random, the links in turn while they last."""

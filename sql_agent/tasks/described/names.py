@@ -20,7 +20,10 @@ _DENIED = 0.1  # maximum share of the cells with a word in which a negation stan
 
 
 class OtherNames:
-    """Chooses other names of a row: those whose best match in the name index, which hints also use, is this row."""
+    """Chooses other names of a row: those whose best match in the name index, which hints also use, is this row.
+
+    It also knows which words mean the same, and so whether a searched word misleads.
+    """
 
     def __init__(self, catalog: Catalog, namings: Mapping[str, Naming]) -> None:
         self._catalog, self._namings = catalog, namings
@@ -46,18 +49,19 @@ class OtherNames:
         """Return whether a text is the name, or another name, of a row."""
         return bool(self._index.rows(comparable(text)))
 
-    def is_a_part(self, table: str, column: str, word: str) -> bool:
-        """Return whether people who search a word in a column mean other cells, too, or not all that contain it.
+    def is_misleading(self, table: str, column: str, word: str) -> bool:
+        """Return whether people who search a Chinese word in a column mean other cells than those that contain it.
 
-        They do if more cells have another word for it, if far more have a long Chinese word without its last character
+        They do if more cells have another word for it, if far more have a long word without its last character
         (乳腺增生, 乳腺增生症), or if a negation stands before the word in many of its cells (非处方药).
         """
+        if word.isascii():
+            return False
         cells = partial(self._catalog.cells_with, table, column)
         others = (other for other in self._other_words.get(word, ()) if other not in word)
-        is_long = len(word) >= _LONG and not word.isascii()
         return (
             any(cells(other) > cells(word) for other in others)
-            or (is_long and cells(word[:-1]) >= _FAR_MORE * cells(word))
+            or (len(word) >= _LONG and cells(word[:-1]) >= _FAR_MORE * cells(word))
             or sum(cells(f"{no}{word}") for no in self._catalog.words.get("negations", ())) > _DENIED * cells(word)
         )
 

@@ -36,11 +36,6 @@ _KNOWN_SHARE = 0.4  # share of the questions with an everyday word whose first s
 _SHORTEST_SPAN = 4  # minimum number of characters of a fact whose sentence in a cell is known
 _MOST_LISTED = 20  # maximum number of rows of an answer
 _BOTH_SHARE = 0.12  # share of the questions about one cell whose statement reads a second column
-_LONG = 4  # minimum number of characters of a Chinese word that is compared with its beginning
-_FAR_MORE = (
-    1.5  # number of cells with the beginning, by the number of cells with the word, from which the word is a part
-)
-_DENIED = 0.1  # maximum share of the cells with a word in which a negation stands before it
 _SEVERAL_CLAUSES = re.compile(r"[，,]\s*\D")  # a question with several clauses gets no remark
 # A repeated word: a value ends with the next word of the sentence.
 _STUTTER = re.compile(r"([\u3400-\u9fff]{2,4})\1|\b([a-z]{4,}) \2\b")
@@ -79,7 +74,7 @@ class QuestionMaker:
         draft = complete
         said, route = self._said(draft) if not self._plain else ({}, None)
         text = self._with_aside(draft.wording.say(self._chosen, held_out=held_out, **said), draft, held_out=held_out)
-        if text in self._texts or _STUTTER.search(text) or self._names_a_row(draft) or self._searches_a_part(draft):
+        if text in self._texts or _STUTTER.search(text) or self._names_a_row(draft) or self._misleads(draft):
             return None
         if not said and not self._plain:
             route = self._searches.around(draft, text)
@@ -101,7 +96,10 @@ class QuestionMaker:
             return text
         if found := self._asides_on_items(text, draft, held_out=held_out):
             return self._chosen.choice(found)
-        return filled(self._chosen.choice(half(self._catalog.words["asides"], held_out=held_out)), question=text)
+        ways = self._catalog.words["asides"]
+        if draft.facts not in ((self._catalog.words["yes"],), (self._catalog.words["no"],)):
+            ways = [*self._catalog.words["asides_in_doubt"], *ways]
+        return filled(self._chosen.choice(half(ways, held_out=held_out)), question=text)
 
     def _asides_on_items(self, text: str, draft: Draft, *, held_out: bool) -> list[str]:
         """Return the question `text` with a remark on an item, for each item that is a name or has an everyday word."""
@@ -125,10 +123,10 @@ class QuestionMaker:
             return False
         return any(self._names.knows(str(test.value)) for test in draft.statements[0].where)
 
-    def _searches_a_part(self, draft: Draft) -> bool:
-        """Return whether people who search a word of the draft mean other rows than those with the word."""
+    def _misleads(self, draft: Draft) -> bool:
+        """Return whether people who search a word of the draft mean other rows than those that contain it."""
         return self._names is not None and any(
-            self._names.is_a_part(draft.statement.table, condition.column, condition.value)
+            self._names.is_misleading(draft.statement.table, condition.column, condition.value)
             for condition in draft.conditions
             if condition.phrase in {"list", "text"}
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 from sql_agent.schemas import Cell
 from sql_agent.tasks.described.conditions import Condition, searching
@@ -78,6 +78,8 @@ class SearchQuestions(Drafting):
                 statement = Statement(table, (Output(name), Output(owner_of(asked))), where=condition.tests)
                 wording = self._condition_wording(then[asked], table, condition)
                 facts = self._by_name(found, answers[asked])
+                if self._catalog.column(table, owner_of(asked)).kind == "category":  # who makes them: firms, once each
+                    facts = tuple(dict.fromkeys(chain.from_iterable(answers[asked])))
                 yield self._reading(wording, [statement], found, facts, conditions=(condition,))
 
     def _then(self, row: Row, asked: str) -> list[str]:

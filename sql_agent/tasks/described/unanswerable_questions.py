@@ -138,10 +138,5 @@ class UnanswerableQuestions(RowQuestions):
 
     @cache
     def _absent(self, table: str) -> list[str]:
-        known = self._catalog.all_names(table)
         # A name that a cell contains, such as that of an active substance, leads to rows that answer the question.
-        return [
-            name
-            for name in self._tables[table].absent
-            if name.casefold() not in known and not self._catalog.is_known(name)
-        ]
+        return [name for name in self._tables[table].absent if not self._catalog.is_known(name)]
