@@ -27,7 +27,7 @@ from sql_agent.tasks.described.link_questions import LinkQuestions
 from sql_agent.tasks.described.row_questions import RowQuestions
 from sql_agent.tasks.described.search_questions import SearchQuestions
 from sql_agent.tasks.described.table_rows import read_database
-from sql_agent.tasks.described.words import half
+from sql_agent.tasks.described.words import half, wordings
 from sql_agent.tasks.described.yes_no_questions import YesNoQuestions
 
 _BIRDS = """\
@@ -310,6 +310,14 @@ def test_questions_over_two_tables_take_the_links_in_turn(tmp_path: Path) -> Non
     assert tables_of_first("".join(links)) == {"bird", "pest"}
     one = "most = 1\n"  # "the food of X" is not asked where X eats something else, too
     assert tables_of_first(one.join((*links, ""))) == {"pest"}
+
+
+def test_a_remark_in_yes_no_form_stands_beside_other_questions_only(
+    birds: tuple[dict[str, list[Question]], Database],
+) -> None:
+    remarks = [each.replace("{question}", "").strip() for each in wordings("en")["asides_in_doubt"]]
+    asked = [question for question in everything(birds[0]) if any(each in question.question for each in remarks)]
+    assert asked and not {question.answer for question in asked} & {"yes", "no"}
 
 
 def test_every_other_part_has_several_items_as_long_as_there_are_such_parts(
