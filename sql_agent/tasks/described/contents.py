@@ -195,7 +195,7 @@ class Contents:
         described = self.column(table, column)
         found = {
             item: len(places)
-            for item, places in self._places_of_items(table, column).items()
+            for item, places in self.places_by_item(table, column).items()
             if self.is_searchable(item) and not any(part in item for part in described.unsaid)
         }
         if described.has_vocabulary or described.words:
@@ -219,7 +219,7 @@ class Contents:
     @cache
     def _vocabulary_by_place(self, table: str, column: str) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
-        for word, places in self._places_of_items(table, column).items():
+        for word, places in self.places_by_item(table, column).items():
             for place in places:
                 found.setdefault(place, []).append(word)
         return found
@@ -258,10 +258,10 @@ class Contents:
 
     def places_of(self, table: str, column: str, item: str) -> frozenset[int]:
         """Return the places of the rows whose cell of a list has an item, or of a text a searched word."""
-        return self._places_of_items(table, column).get(item, frozenset())
+        return self.places_by_item(table, column).get(item, frozenset())
 
     @cache
-    def _places_of_items(self, table: str, column: str) -> dict[str, frozenset[int]]:
+    def places_by_item(self, table: str, column: str) -> dict[str, frozenset[int]]:
         """Return a map from each item or searched word of a column to the places of the rows that have it."""
         described = self.column(table, column)
         if described.has_vocabulary:
@@ -348,7 +348,7 @@ class Contents:
             found.update({row.name for row in self.rows[name]})
             for column, described in table.columns.items():
                 if described.kind == "list" and not described.vocabulary:
-                    found.update(self._places_of_items(name, column).keys())
+                    found.update(self.places_by_item(name, column).keys())
         return found
 
 

@@ -67,13 +67,22 @@ class DetailQuestions(YesNoQuestions):
             known = column.has_vocabulary or word in self._catalog.terms(row.table, name)
             if not word or not known or not self._has_whole(str(row.values[name]), word):
                 continue
-            others = [each for each in self._alike(row, name) if not _has(each, name, word, said)]
+            rare = [each for each in word if not each.isascii() and self._is_rare(row.table, name, each)]
+            others = [
+                each
+                for each in self._alike(row, name)
+                if not _has(each, name, word, said) and not any(letter in str(each.values[name]) for letter in rare)
+            ]
             if not others or any(said in each.name for each in (row, *others)):
                 continue
             rows = self._shuffled([row, *others[: self._chosen.choice((1, 1, 2))]])
             first, *rest = map(self._name, rows)
             slots = self._slots(column, name=first, other=self._words["comma"].join(rest), value=said)
             yield self._of_both(self._say(column.ask_which, **slots), rows, name, [row.name])
+
+    def _is_rare(self, table: str, name: str, character: str) -> bool:
+        """Return whether so few cells have a character that others with it mean much the same (结石病, 胆石症)."""
+        return self._catalog.cells_with(table, name, character) < _COMMON * len(self._catalog.filled_rows(table, name))
 
     def _alike(self, row: Row, name: str) -> list[Row]:
         similar = self._similar(row, name, LEAST_ALIKE if self._tables[row.table].alike else 1)

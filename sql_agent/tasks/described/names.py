@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import chain, permutations
 
 from sql_agent.database import Naming
 from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
 from sql_agent.tasks.described.catalog import Catalog
 from sql_agent.tasks.described.contents import Row
+from sql_agent.tasks.described.statement import Comparison
 
 _LEAST = 2  # minimum number of characters of a shortened name
 _LONG = 4  # minimum number of characters of a Chinese word that is compared with its beginning
@@ -49,21 +50,30 @@ class OtherNames:
         """Return whether a text is the name, or another name, of a row."""
         return bool(self._index.rows(comparable(text)))
 
+    @cache
     def is_misleading(self, table: str, column: str, word: str) -> bool:
         """Return whether people who search a Chinese word in a column mean other cells than those that contain it.
 
-        They do if more cells have another word for it, if far more have a long word without its last character
-        (乳腺增生, 乳腺增生症), or if a negation stands before the word in many of its cells (非处方药).
+        They do if more cells have another word for it, if other cells have it in another spelling, if far more have a
+        long word without its last character (乳腺增生症, 乳腺增生), or if a negation stands before the word in many of
+        its cells (非处方药).
         """
         if word.isascii():
             return False
         cells = partial(self._catalog.cells_with, table, column)
         others = (other for other in self._other_words.get(word, ()) if other not in word)
+        is_long, negations = len(word) >= _LONG, self._catalog.words.get("negations", ())
         return (
             any(cells(other) > cells(word) for other in others)
-            or (len(word) >= _LONG and cells(word[:-1]) >= _FAR_MORE * cells(word))
-            or sum(cells(f"{no}{word}") for no in self._catalog.words.get("negations", ())) > _DENIED * cells(word)
+            or sum(cells(f"{no}{word}") for no in negations) > _DENIED * cells(word)
+            or (is_long and cells(word[:-1]) >= _FAR_MORE * cells(word))
+            or (is_long and self._has_other_spelling(table, column, word))
         )
+
+    def _has_other_spelling(self, table: str, column: str, word: str) -> bool:
+        found = {row.place for row in self._catalog.matching(table, Comparison(column, "LIKE", word))}
+        items = self._catalog.places_by_item(table, column)
+        return any(not places <= found for item, places in items.items() if _is_spelling(item, word))
 
     @cached_property
     def _other_words(self) -> Mapping[str, set[str]]:
@@ -119,3 +129,16 @@ class OtherNames:
             place = chosen.randrange(1, len(name) - 2)
             if name[place : place + 2].isalpha() and name[place] != name[place + 1]:
                 yield name[:place] + name[place + 1] + name[place] + name[place + 2 :]
+
+
+def _is_spelling(text: str, word: str) -> bool:
+    """Return whether two Chinese texts differ as spellings do: by their order, or by one or two characters more.
+
+    The first and the last character are the same: 白细胞计数减少 is 白细胞减少, but 慢性阑尾炎 is not 阑尾炎.
+    """
+    short, long = sorted((text, word), key=len)
+    if len(short) < _LONG or len(long) > len(short) + 2 or short == long or long.isascii():
+        return False
+    rest = iter(long)
+    is_inside = len(short) < len(long) and all(character in rest for character in short)
+    return (is_inside or sorted(short) == sorted(long)) and (short[0], short[-1]) == (long[0], long[-1])

@@ -83,6 +83,8 @@ def catalog_of(
         ("谷粒", False),
         ("水生甲虫类", True),  # far more cells have 水生甲虫
         ("水生甲虫", False),
+        ("河岸小昆虫", True),  # other cells have 河岸的小昆虫
+        ("淡水小昆虫", False),
         ("养殖鱼", True),  # all of its cells say 非养殖鱼
         ("seeds", False),  # letters may be inside another word, such as seedsman
     ],
@@ -90,20 +92,8 @@ def catalog_of(
 def test_a_chinese_word_is_searched_only_if_its_cells_are_what_people_mean(
     tmp_path: Path, word: str, *, misleads: bool
 ) -> None:
-    food = [
-        "米粒",
-        "谷粒",
-        "谷粒",
-        "谷粒",
-        "水生甲虫类",
-        "水生甲虫",
-        "水生甲虫",
-        "非养殖鱼",
-        "seeds",
-        "seedsman",
-        "grain",
-    ]
-    rows = [(f"鸟{number}", each, "湖") for number, each in enumerate(food)]
+    food = "米粒 谷粒 谷粒 谷粒 水生甲虫类 水生甲虫 水生甲虫 非养殖鱼 河岸小昆虫 河岸的小昆虫 淡水小昆虫"
+    rows = [(f"鸟{number}", each, "湖") for number, each in enumerate([*food.split(), "seeds", "seedsman", "grain"])]
     said = '[said]\n"米粒" = ["谷粒"]\nseeds = ["grain", "seedsman"]\n'
     names = OtherNames(catalog_of(tmp_path, rows, more=said, lang="zh"), {})
     assert names.is_misleading("bird", "food", word) is misleads
