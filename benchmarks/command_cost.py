@@ -14,7 +14,8 @@ import sys
 import time
 import uuid
 from contextlib import suppress
-from pathlib import Path
+
+import psutil
 
 _MARK = "COMMAND_COST"  # an environment variable that every process of the command inherits
 
@@ -46,32 +47,24 @@ def measured(command: list[str]) -> tuple[int, float, float]:
     return running.returncode, time.monotonic() - started, peak / 1e9
 
 
-def _processes(mark: str, first: int) -> list[Path]:
-    """Return the folders below /proc of the processes that descend from `first` or have `mark` in their environment.
+def _processes(mark: str, first: int) -> list[psutil.Process]:
+    """Return the processes that descend from `first` or have `mark` in their environment.
 
     A process that changes its title may overwrite its environment, and one whose parent has ended has another parent.
     """
-    folders = {int(folder.name): folder for folder in Path("/proc").glob("[0-9]*")}
-    statuses = {pid: _read(folder / "stat").rpartition(b") ")[2].split() for pid, folder in folders.items()}
-    parents = {pid: int(status[1]) for pid, status in statuses.items() if status}
-    found = {pid for pid, folder in folders.items() if f"{_MARK}={mark}".encode() in _read(folder / "environ")}
-    found.add(first)
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+    processes = {process.pid: process for process in psutil.process_iter(["ppid", "environ"])}
+    found = {pid for pid, each in processes.items() if (each.info["environ"] or {}).get(_MARK) == mark or pid == first}
+    while more := {pid for pid, process in processes.items() if process.info["ppid"] in found} - found:
         found |= more
-    return [folders[pid] for pid in found if pid in folders]
+    return [processes[pid] for pid in found]
 
 
-def _pss(process: Path) -> int:
+def _pss(process: psutil.Process) -> int:
     """Return the bytes that a process holds; 0 if it has ended."""
-    lines = _read(process / "smaps_rollup").decode().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-
-
-def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return b""
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def graded_by_often_failing() -> tuple[OftenFailing, list[Grading], Evaluation]:
 
 @pytest.fixture(scope="session")
 def sample_examples(sample_of: Callable[[Lang], tuple[Path, Path]]) -> list[Example]:
-    """Every third test question about the sample of both languages, with what its queries return.
+    """Every second test question about the sample of both languages, with what its queries return.
 
     `sql-agent judge evaluate` asks them all.
     """
@@ -44,7 +44,7 @@ def sample_examples(sample_of: Callable[[Lang], tuple[Path, Path]]) -> list[Exam
         questions = load_questions(folder / "test.parquet")
         with open_database(path, TASK.schema) as database:
             reader = Reader(TASK.words[lang])
-            examples += [read_example(q, database, reader, TASK.schema.names) for q in questions[::3]]
+            examples += [read_example(q, database, reader, TASK.schema.names) for q in questions[::2]]
     return examples
 
 

@@ -21,7 +21,7 @@ EXAMPLES = [*(example(f"Drug {i}", [f"one {i}", f"two {i}"]) for i in range(3)),
 @pytest.mark.parametrize("name", [function.__name__ for function in HARMLESS])
 def test_a_right_answer_in_another_form_earns_everything(name: str, graded_by_facts: Graded) -> None:
     scores = [g.score for g, _ in graded_by_facts if g.kind == name]
-    assert len(scores) > 150
+    assert len(scores) > 200
     assert fmean(score == 1.0 for score in scores) >= 0.99
 
 

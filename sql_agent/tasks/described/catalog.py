@@ -238,10 +238,9 @@ class Catalog(Contents):
 
 
 def _is_inside(item: str, names: str) -> bool:
-    """Return whether a text is in `names`; one of ASCII letters must be a word there."""
-    if not item.isascii():
-        return item in names
-    return item in names and re.search(rf"(?<!\w){re.escape(item)}(?!\w)", names) is not None
+    """Return whether `names` contain an item; an item of ASCII characters must stand there as a word."""
+    pattern = rf"(?<!\w){re.escape(item)}(?!\w)"
+    return item in names and (not item.isascii() or re.search(pattern, names) is not None)
 
 
 def _are_short(cells: Sequence[Cell]) -> bool:

@@ -37,6 +37,11 @@ class Condition:
     top: str = ""
     opposite: tuple[Comparison, ...] = ()
 
+    @property
+    def has_word(self) -> bool:
+        """Whether the condition searches for an item or a word."""
+        return self.phrase in {"list", "text"}
+
 
 def is_true(cell: Cell) -> bool:
     """Return whether the cell of a flag says yes."""

@@ -342,10 +342,9 @@ class Contents:
 
     @cache
     def _columns_of_items(self) -> Counter[str]:
-        """Return in how many lists and columns of names each item is."""
+        """Return in how many lists each item is."""
         found: Counter[str] = Counter()
         for name, table in self.description.tables.items():
-            found.update({row.name for row in self.rows[name]})
             for column, described in table.columns.items():
                 if described.kind == "list" and not described.vocabulary:
                     found.update(self.places_by_item(name, column).keys())

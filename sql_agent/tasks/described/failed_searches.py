@@ -51,7 +51,7 @@ class FailedSearches:
         if len(draft.statements) > 1 or statement.joins or statement.any_test or self._chosen.random() >= SHARE:
             return None
         ways: list[Callable[[], tuple[Statement, str] | None]] = []
-        searched = [each for each in draft.conditions if each.phrase in {"list", "text"}]
+        searched = [each for each in draft.conditions if each.has_word]
         if (row := draft.subject) is not None and draft.task_type in _ONE_CELL:
             test = Comparison(row.name_column, "=", row.values[row.name_column])
             ways = [

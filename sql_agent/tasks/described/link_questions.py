@@ -59,11 +59,11 @@ class LinkQuestions(Drafting):
 
     def _has_more(self, link: Link, row: Row, targets: Sequence[Row]) -> bool:
         """Return whether a list that links back to the table of `row` names it in rows other than `targets`."""
-        back = [each for each in self._links() if each.contains and each.source[0] == link.target[0]]
+        ends = (link.target[0], row.table)
         naming = (
             self._catalog.places_of(*each.source, str(row.values[each.target[1]]))
-            for each in back
-            if each.target[0] == row.table
+            for each in self._links()
+            if each.contains and (each.source[0], each.target[0]) == ends
         )
         return not {target.place for target in targets}.issuperset(chain.from_iterable(naming))
 

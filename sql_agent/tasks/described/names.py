@@ -23,7 +23,7 @@ _DENIED = 0.1  # maximum share of the cells with a word in which a negation stan
 class OtherNames:
     """Chooses other names of a row: those whose best match in the name index, which hints also use, is this row.
 
-    It also knows which words mean the same, and so whether a searched word misleads.
+    The class also knows which words mean the same, and so whether a searched word misleads.
     """
 
     def __init__(self, catalog: Catalog, namings: Mapping[str, Naming]) -> None:
@@ -132,7 +132,7 @@ class OtherNames:
 
 
 def _is_spelling(text: str, word: str) -> bool:
-    """Return whether two Chinese texts differ as spellings do: by their order, or by one or two characters more.
+    """Return whether two Chinese texts differ only in the order of characters, or by one or two more characters.
 
     The first and the last character are the same: 白细胞计数减少 is 白细胞减少, but 慢性阑尾炎 is not 阑尾炎.
     """

@@ -128,7 +128,7 @@ class QuestionMaker:
         return self._names is not None and any(
             self._names.is_misleading(draft.statement.table, condition.column, condition.value)
             for condition in draft.conditions
-            if condition.phrase in {"list", "text"}
+            if condition.has_word
         )
 
     def _with_rows(self, draft: Draft) -> Draft | None:

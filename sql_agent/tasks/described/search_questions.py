@@ -47,7 +47,7 @@ class SearchQuestions(Drafting):
 
     def related(self) -> Iterator[Draft]:
         """Yield drafts that ask which rows have a word of a search's first column in any of its columns."""
-        conditions = [(t, c) for t, c in self._conditions("related") if c.phrase in {"list", "text"}]
+        conditions = [(t, c) for t, c in self._conditions("related") if c.has_word]
         ways = [
             (table, search, condition)
             for table, of in self._tables.items()
@@ -67,8 +67,8 @@ class SearchQuestions(Drafting):
         """Yield drafts that ask for another column of the rows that have an item or a word that is in no row's name."""
         for table, condition in self._conditions("search_column"):
             then, name = self._catalog.column(table, condition.column).then, self._tables[table].name
-            is_text = condition.phrase in {"list", "text"}
-            if name is None or not then or not is_text or condition.value.casefold() in self._catalog.all_names(table):
+            is_named = condition.value.casefold() in self._catalog.all_names(table)
+            if name is None or not then or not condition.has_word or is_named:
                 continue
             found = self._catalog.meeting(table, condition, most=_MOST_THEN)
             if not found or not all(row.named for row in found):
